@@ -43,6 +43,11 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     unload(shell)
 
 
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    """Tell a Jupyter server which module shows it the GPUs."""
+    return [{"module": "gpu_magic.server.extension"}]
+
+
 @cache
 def _homes() -> dict[str, str]:
     """Return the module of each public name, as listed in the stub: `from MODULE import NAME as NAME`."""

@@ -41,7 +41,7 @@ ROOMS = [
     "panel",
     "api",  # what is called from Python: the package itself
     # what is typed: reading a line, running a cell's body; then each folder's magic, and the table of them
-    *("shell", "magics", "kernelspec", "command_line", "__main__", "testing"),
+    *("shell", "magics", "kernelspec", "server", "command_line", "__main__", "testing"),
 ]
 
 # Who may import a library that is slow to load, or that only some people have. Nobody imports a framework, but
@@ -52,6 +52,8 @@ LIBRARIES = {
     "anywidget": ["panel"],
     "IPython": ["magics", "shell", "panel", "cluster.join", "cluster.map", "cluster.px"],
     "ipyparallel": ["cluster"],
+    "jupyter_server": ["server"],
+    "tornado": ["server"],
     "torch": ["fit.torch_step", "frameworks.torch_modes"],
     **{name: [] for name in ("tensorflow", "jax", "keras", "cupy", "numpy")},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tomllib
@@ -47,9 +48,13 @@ def test_it_has_the_package_as_it_is_and_nothing_else(wheel: zipfile.ZipFile) ->
 def test_it_has_what_a_page_loads(wheel: zipfile.ZipFile) -> None:
     shared = {name.removeprefix(EXTENSION) for name in wheel.namelist() if name.startswith(EXTENSION)}
     own = {name.removeprefix("gpu_magic/labextension/") for name in _tracked("gpu_magic/labextension")}
-    assert shared == own | {"static/connection.js"}
+    assert shared == own | {"static/connection.js", "static/panel.css"}
     assert wheel.read("gpu_magic/panel/panel.js")
     assert wheel.read(f"{EXTENSION}static/connection.js") == wheel.read("gpu_magic/panel/connection.js")
+    config = next(
+        name for name in wheel.namelist() if name.endswith("jupyter_server_config.d/gpu_magic.json")
+    )
+    assert json.loads(wheel.read(config)) == {"ServerApp": {"jpserver_extensions": {"gpu_magic": True}}}
 
 
 def test_it_says_what_it_is(wheel: zipfile.ZipFile) -> None:

@@ -78,6 +78,10 @@ class Claims:
         ]
         return _by_uuid([*self.of_commands(), *of_processes])
 
+    def everybodys(self) -> dict[str, tuple[Claim, ...]]:
+        """Return the claims of all processes, but those that have started this one."""
+        return _by_uuid(self._read())
+
     def of_commands(self) -> list[tuple[str, Claim]]:
         """Return the claims for what this process has launched, each behind the UUID of its device."""
         return [

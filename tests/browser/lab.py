@@ -302,6 +302,8 @@ def install_extension(data: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     shared = project["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"]
     for source, target in shared.items():
+        if not target.startswith("share/jupyter"):
+            continue
         place = data / Path(target).relative_to("share/jupyter")
         place.parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy

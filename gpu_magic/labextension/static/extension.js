@@ -1,11 +1,15 @@
 // Shows the chip of gpu_magic for the current notebook, and its panel beside the notebook. What is in them comes from the
-// kernel: this file follows the notebook's kernels, and gives the places.
+// kernel: this file follows the notebook's kernels, and gives the places. A kernel that has not loaded gpu_magic has
+// what the server says (machine.js).
 import { afterCells, findComm, openPanel } from "./connection.js";
+import { listRunning, Machine, MachineChip, MachineTable } from "./machine.js";
 
 // Cells after which it is looked for gpu_magic: a kernel is asked no more than is needed.
 const MENTIONS = /gpu_magic|%(gpus|on_gpu|where|to_gpu|to_cpu|gpu_free|gpu_fit|gpu_ps|gpu_panel|gpu_doctor|gpu_launch|gpu_tasks|gpu_cluster|gpu_time)\b/;
 
-export function makePlugin(Widget, IStatusBar) {
+// `modules` are the application's own, by their names.
+export function makePlugin(modules) {
+  const { Widget, IStatusBar, IRunningSessionManagers } = modules;
   // What is closed is gone.
   class Beside extends Widget {
     onCloseRequest() {
@@ -16,17 +20,25 @@ export function makePlugin(Widget, IStatusBar) {
     id: "gpu-magic:chip",
     description: "Shows the GPUs of a notebook in the status bar, and their panel beside it.",
     autoStart: true,
-    optional: IStatusBar ? [IStatusBar] : [],
-    activate(app, statusBar) {
+    optional: [IStatusBar, IRunningSessionManagers].filter(Boolean),
+    activate(app, ...found) {
+      const statusBar = IStatusBar && found.shift();
+      const machine = new Machine(app, modules);
+      if (found[0]) listRunning(machine, found[0], modules, modules);
       app.docRegistry.addWidgetExtension("Notebook", {
         createNew(notebook) {
-          const chip = new Chip(app, notebook, new Widget(), Beside);
+          const chip = new Chip(app, notebook, new Widget(), Beside, { machine, ...modules });
           chip.place = putInSight(app, statusBar, chip);
           return chip;
         },
       });
     },
   };
+}
+
+async function ask(showDialog, Dialog, title, body) {
+  const buttons = [Dialog.cancelButton(), Dialog.warnButton({ label: "Shut down" })];
+  return (await showDialog({ title, body, buttons })).button.accept;
 }
 
 // Puts the chip where it stays in sight, and returns what takes it away: a toolbar hides what it has no room for.
@@ -48,8 +60,10 @@ function putInSight({ shell }, statusBar, chip) {
 
 // The chip and the panel of one notebook.
 class Chip {
-  constructor(app, notebook, item, Beside) {
+  constructor(app, notebook, item, Beside, { machine, showDialog, Dialog }) {
     this.app = app;
+    this.machine = machine;
+    this.confirm = (title, body) => ask(showDialog, Dialog, title, body);
     this.notebook = notebook;
     this.Beside = Beside;
     this.session = notebook.sessionContext;
@@ -78,14 +92,44 @@ class Chip {
     const kernel = this.session.session?.kernel;
     const comm = await findComm(kernel);
     if (this.isDisposed || kernel !== this.session.session?.kernel || this.isAt(kernel, comm)) return;
-    if (!comm) return this.panel?.model.lose(); // it says so, and hides the chip
+    if (!comm) {
+      this.panel?.model.lose(); // it says so, and hides the chip
+      return this.showMachine();
+    }
     const panel = await openPanel(kernel, comm, { notebook: this.notebook });
     if (!panel) return;
     if (this.isDisposed || this.isAt(kernel, comm)) return panel.close();
     this.leave();
+    this.hideMachine();
     this.panel = panel;
     this.endChip = panel.chip({ el: this.item.node, open: () => this.open() });
     if (this.beside) this.fill();
+  }
+
+  // What the server says, while the kernel has not loaded gpu_magic, and no panel of it is open.
+  showMachine() {
+    if (this.machineChip || (this.panel && this.beside)) return;
+    this.leave();
+    this.machineChip = new MachineChip(this.machine, this.item.node, () => this.kernel, () => this.open());
+  }
+
+  hideMachine() {
+    this.machineChip?.close();
+    this.machineChip = undefined;
+  }
+
+  get kernel() {
+    return this.session.session?.kernel;
+  }
+
+  // Runs the choice in a cell of its own before all others, where it takes effect when the notebook is run again.
+  async use(gpus) {
+    const { content } = this.notebook;
+    const source = `%load_ext gpu_magic\n%gpus ${gpus}`;
+    content.model.sharedModel.insertCell(0, { cell_type: "code", source, metadata: { trusted: true } });
+    content.activeCellIndex = 0;
+    this.app.shell.activateById(this.notebook.id);
+    await this.app.commands.execute("notebook:run-cell");
   }
 
   isAt(kernel, comm) {
@@ -121,7 +165,16 @@ class Chip {
   }
 
   fill() {
-    this.endPanel = this.panel.render({ el: this.beside.node });
+    this.endPanel?.();
+    if (this.panel) {
+      this.endPanel = this.panel.render({ el: this.beside.node });
+      return;
+    }
+    const isPython = this.notebook.content.codeMimetype?.includes("python");
+    const use = isPython ? (gpus) => this.use(gpus) : undefined;
+    const how = { use, kernel: () => this.kernel, confirm: this.confirm };
+    const table = new MachineTable(this.machine, this.beside.node, how);
+    this.endPanel = () => table.close();
   }
 
   forget() {
@@ -137,6 +190,7 @@ class Chip {
     this.session.statusChanged.disconnect(this.hear);
     this.beside?.dispose();
     this.leave();
+    this.hideMachine();
     this.place?.dispose();
     this.item.dispose();
   }

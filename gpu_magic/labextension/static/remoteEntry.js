@@ -19,9 +19,14 @@
     },
     async get() {
       const { makePlugin } = await import(new URL("extension.js", here));
-      const { Widget } = await take("@lumino/widgets");
-      const { IStatusBar } = await take("@jupyterlab/statusbar");
-      const module = { __esModule: true, default: makePlugin(Widget, IStatusBar) };
+      const names = ["widgets", "signaling"].map((name) => `@lumino/${name}`);
+      names.push(...["statusbar", "running", "services", "apputils", "ui-components"].map((name) => `@jupyterlab/${name}`));
+      const modules = Object.assign({}, ...(await Promise.all(names.map(take))));
+      for (const name of ["panel.css", "machine.css"]) {
+        const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href: new URL(name, here) });
+        document.head.append(link);
+      }
+      const module = { __esModule: true, default: makePlugin(modules) };
       return () => module;
     },
   };

@@ -1,0 +1,240 @@
+// The machine's GPUs as the Jupyter server sees them, for pages whose kernels have loaded nothing: see server/extension.py.
+const EVERY = 5000; // milliseconds between two readings, for chips
+const OPEN = 1000; // the same while a table is open
+const IDLE = 600; // seconds after which a kernel is called idle
+
+// Names on this machine can be anything, and never become markup: they are set as text.
+function make(tag, className = "", text = "") {
+  const element = document.createElement(tag);
+  element.className = className;
+  element.textContent = text;
+  return element;
+}
+
+// The unit stands once, behind both, as in the table of %gpus.
+const gib = (bytes) => (bytes === null ? "?" : (bytes / 2 ** 30).toFixed(bytes < 9.95 * 2 ** 30 ? 1 : 0));
+const memory = ({ used, total }) => `${gib(used)}/${gib(total)} GiB`;
+
+function age(seconds) {
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
+}
+
+// Asks the server while somebody looks, and tells those who do.
+export class Machine {
+  constructor(app, { ServerConnection }) {
+    this.app = app;
+    this.request = ServerConnection.makeRequest;
+    this.settings = app.serviceManager.serverSettings;
+    this.gpus = []; // none: the server sees none, or it has no such extension
+    this.simulated = "";
+    this.viewers = new Map(); // what is called after each reading, with whether it is a table
+    this.isGone = false;
+    document.addEventListener("visibilitychange", () => this.ask());
+  }
+
+  // Calls a function after each reading; returns what ends that.
+  watch(act, isTable = false) {
+    this.viewers.set(act, isTable);
+    this.ask();
+    return () => this.viewers.delete(act);
+  }
+
+  async ask() {
+    clearTimeout(this.timer);
+    if (this.isAsking || this.isGone || !this.viewers.size || document.visibilityState === "hidden") return;
+    this.isAsking = true;
+    try {
+      const answer = await this.request(`${this.settings.baseUrl}gpu_magic/gpus`, { cache: "no-store" }, this.settings);
+      this.isGone = [403, 404].includes(answer.status); // there is no extension there, or not for this user
+      const { gpus, simulated } = answer.ok ? await answer.json() : { gpus: [], simulated: "" };
+      this.isGone ||= answer.ok && !gpus.length; // no driver: it is not asked again before the page is loaded again
+      Object.assign(this, { gpus, simulated });
+    } catch {
+      this.gpus = []; // the server has gone, which JupyterLab says
+    }
+    this.isAsking = false;
+    for (const act of [...this.viewers.keys()]) act();
+    const isOpen = [...this.viewers.values()].some(Boolean);
+    if (!this.isGone) this.timer = setTimeout(() => this.ask(), isOpen ? OPEN : EVERY);
+  }
+
+  // The GPUs that a kernel uses or has claimed.
+  of(kernel) {
+    return this.gpus.filter((gpu) => kernel in gpu.kernels);
+  }
+
+  // This server's kernels on GPUs: their bytes, GPUs, notebook, and since when they are idle; the longest idle first.
+  kernels() {
+    const { kernels, sessions } = this.app.serviceManager;
+    const models = new Map([...kernels.running()].map((model) => [model.id, model]));
+    const named = new Map([...sessions.running()].map((session) => [session.kernel?.id, session]));
+    const found = [];
+    for (const id of new Set(this.gpus.flatMap((gpu) => Object.keys(gpu.kernels)))) {
+      const model = models.get(id);
+      const gpus = this.of(id);
+      const bytes = gpus.reduce((all, gpu) => all + gpu.kernels[id], 0);
+      const seconds = model ? (Date.now() - Date.parse(model.last_activity)) / 1000 : 0;
+      const idle = model?.execution_state === "idle" && seconds >= IDLE ? seconds : 0;
+      const session = named.get(id);
+      found.push({ id, gpus, bytes, idle, session, name: session?.path ?? session?.name ?? model?.name ?? id });
+    }
+    return found.sort((one, other) => other.idle - one.idle);
+  }
+
+  async shutDown({ id, session }) {
+    const { kernels, sessions } = this.app.serviceManager;
+    await (session ? sessions.shutdown(session.id) : kernels.shutdown(id));
+    await this.ask();
+  }
+}
+
+const labels = (gpus) => gpus.map((gpu) => gpu.label).join(", ");
+
+// What is lost, as a sentence.
+export function question({ name, gpus, bytes, idle }) {
+  const since = idle ? ` It has run no cell for ${age(idle)}.` : "";
+  return `${name} has ${gib(bytes)} GiB on ${labels(gpus)}.${since} Its variables will be lost.`;
+}
+
+// The chip of a notebook whose kernel has not loaded gpu_magic.
+export class MachineChip {
+  constructor(machine, element, kernel, open) {
+    Object.assign(this, { machine, element, kernel });
+    element.classList.add("gm-chip-place");
+    this.button = element.appendChild(make("button", "gm-chip"));
+    Object.assign(this.button, { type: "button", lang: "en", title: "Show the GPUs of this machine" });
+    this.button.addEventListener("click", open);
+    this.text = this.button.appendChild(make("span"));
+    this.state = this.button.appendChild(make("span", "gm-chip-state"));
+    this.stop = machine.watch(() => this.show());
+    this.show();
+  }
+
+  show() {
+    const { gpus, simulated } = this.machine;
+    this.element.hidden = !gpus.length;
+    const id = this.kernel()?.id;
+    const whole = gpus.filter((gpu) => !gpu.is_split);
+    const own = this.machine.of(id);
+    const free = whole.filter((gpu) => gpu.is_free).length;
+    const idle = this.machine.kernels().find((kernel) => kernel.id === id)?.idle;
+    const parts = own.map((gpu) => `${gpu.label} · ${memory(gpu)}`);
+    this.text.textContent = [...parts, simulated && "SIMULATED"].filter(Boolean).join(" · ");
+    this.state.textContent = own.length ? (idle ? `idle ${age(idle)}` : "") : `${free} of ${whole.length} GPUs free`;
+    this.state.dataset.state = own.length || !free ? "unknown" : "live";
+  }
+
+  close() {
+    this.stop();
+    this.button.remove();
+  }
+}
+
+// The table that a click on the chip opens. `use` is called with what is typed after %gpus; undefined where it can't be.
+export class MachineTable {
+  constructor(machine, element, { use, kernel, confirm }) {
+    Object.assign(this, { machine, use, kernel, confirm });
+    this.root = element.appendChild(make("div", "gm-panel gm-machine"));
+    this.root.lang = "en";
+    this.mark = this.root.appendChild(make("p", "gm-machine-mark"));
+    this.list = this.root.appendChild(make("ul"));
+    this.rows = new Map();
+    this.stop = machine.watch(() => this.show(), true);
+    this.show();
+  }
+
+  show() {
+    const { gpus, simulated } = this.machine;
+    this.mark.textContent = simulated ? `SIMULATED machine (${simulated}): these GPUs do not exist` : "";
+    for (const [key, row] of this.rows) {
+      if (gpus.some((gpu) => gpu.typed === key)) continue;
+      row.element.remove();
+      this.rows.delete(key);
+    }
+    for (const gpu of gpus) {
+      if (!this.rows.has(gpu.typed)) this.rows.set(gpu.typed, this.makeRow(gpu));
+      this.fill(this.rows.get(gpu.typed), gpu);
+    }
+  }
+
+  makeRow({ typed, is_split, name }) {
+    const element = this.list.appendChild(make("li"));
+    const parts = ["name", "memory", "util", "users", "do"].map((part) => make("div", `gm-machine-${part}`));
+    element.append(...parts);
+    const [label, used, util, users, actions] = parts;
+    label.title = name;
+    if (this.use && !is_split) this.addButton(actions, "Use in this notebook", () => this.use(typed));
+    const bar = used.appendChild(make("span"));
+    const meter = used.appendChild(make("meter"));
+    return { element, label, bar, meter, util, users, actions, own: [] };
+  }
+
+  addButton(parent, text, act) {
+    const button = parent.appendChild(make("button", "", text));
+    button.type = "button";
+    button.dataset.lmSuppressShortcuts = "true";
+    button.addEventListener("click", act);
+    return button;
+  }
+
+  fill(row, gpu) {
+    const set = (element, text) => element.textContent === text || (element.textContent = text);
+    set(row.label, gpu.label);
+    set(row.bar, memory(gpu));
+    row.meter.value = gpu.total && gpu.used ? gpu.used / gpu.total : 0;
+    row.meter.ariaLabel = `Memory of ${gpu.label}`;
+    set(row.util, gpu.utilization === null ? "?" : `${gpu.utilization} %`);
+    set(row.users, gpu.users.join("\n"));
+    row.users.classList.toggle("gm-machine-free", gpu.is_free);
+    // Idle kernels of this server, but for the notebook's own.
+    const idle = this.machine.kernels().filter(({ id, gpus, idle }) => idle && id !== this.kernel()?.id && gpus.includes(gpu));
+    const key = idle.map(({ id }) => id).join();
+    if (row.key === key) return;
+    row.key = key;
+    for (const button of row.own) button.remove();
+    row.own = idle.map(({ id, name }) =>
+      this.addButton(row.actions, `Shut down ${name}`, () => this.ask(id)),
+    );
+  }
+
+  async ask(id) {
+    const kernel = this.machine.kernels().find((one) => one.id === id);
+    if (kernel && (await this.confirm(`Shut down ${kernel.name}?`, question(kernel)))) await this.machine.shutDown(kernel);
+  }
+
+  close() {
+    this.stop();
+    this.root.remove();
+  }
+}
+
+// Lists the kernels with memory on GPUs in JupyterLab's view of what runs.
+export function listRunning(machine, managers, { Signal }, { notebookIcon }) {
+  const changed = new Signal(machine);
+  let shown = "";
+  const look = () => {
+    const now = JSON.stringify(machine.kernels().map(({ id, bytes, idle }) => [id, bytes >> 20, Math.round(idle / 60)]));
+    if (now !== shown) changed.emit(undefined);
+    shown = now;
+  };
+  const item = (kernel) => ({
+    open: () => machine.app.commands.execute("docmanager:open", { path: kernel.name }),
+    shutdown: () => machine.shutDown(kernel),
+    icon: () => notebookIcon,
+    label: () => kernel.name,
+    labelTitle: () => question(kernel),
+    detail: () => [`${gib(kernel.bytes)} GiB on ${labels(kernel.gpus)}`, kernel.idle && `idle ${age(kernel.idle)}`].filter(Boolean).join(", "),
+  });
+  machine.watch(look);
+  managers.add({
+    name: "Kernels with GPUs",
+    running: () => machine.kernels().map(item),
+    shutdownAll: () => machine.kernels().forEach((kernel) => machine.shutDown(kernel)),
+    refreshRunning: () => machine.ask(),
+    runningChanged: changed,
+    shutdownLabel: "Shut Down",
+    shutdownAllLabel: "Shut Down All",
+    shutdownAllConfirmationText: "Shut down all kernels that have memory on GPUs? Their variables will be lost.",
+  });
+}

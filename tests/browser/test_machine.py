@@ -1,0 +1,130 @@
+"""What a page shows of the machine where no kernel has loaded gpu_magic: by the Jupyter server's extension."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from tests.browser.panel import APPS, LOAD, PICTURES
+from tests.conftest import LIMIT
+from tests.machine import CARDS, GIB, Driver
+from tests.processes import until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
+
+    from tests.browser.lab import Lab
+
+PID = "import os; print(os.getpid(), end='')"
+
+
+def with_process(pid: int, memory: int = 31 * GIB) -> Driver:
+    """Return the machine with a process on GPU 2."""
+    used = replace(CARDS[2], used=memory, util=40, processes=((pid, memory),))
+    return Driver((*CARDS[:2], used, CARDS[3]))
+
+
+@APPS
+def test_a_notebook_that_has_loaded_nothing_shows_the_machine(lab: Lab, app: str) -> None:
+    notebook = lab.open("import os", "os.environ['CUDA_VISIBLE_DEVICES']", app=app)
+    expect(notebook.chip).to_have_text("4 of 4 GPUs free")
+    lab.change_machine(with_process(int(notebook.ask(PID))))
+    expect(notebook.chip).to_have_text("GPU 2 · 31/80 GiB")
+    notebook.chip.click()
+    rows = notebook.page.locator(".gm-machine li")
+    expect(rows).to_have_count(4)
+    expect(rows.nth(2)).to_contain_text("31/80 GiB")
+    expect(rows.nth(2)).to_contain_text("40 %")
+    expect(rows.nth(2)).to_contain_text(", 31.0 GiB")
+    expect(rows.nth(1)).to_contain_text("free")
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    notebook.page.screenshot(path=PICTURES / f"{app}-machine.png")
+    found = Axe().run(notebook.page, ".gm-machine").response["violations"]
+    assert not found, found
+    lab.change_machine(Driver(CARDS))
+    rows.nth(3).get_by_role("button", name="Use in this notebook").click()
+    expect(notebook.chip).to_contain_text("GPU 3")
+    expect(notebook.page.locator(".gm-machine")).to_have_count(0)  # the panel has its place
+    expect(notebook.page.locator(".gm-beside .gm-panel")).to_be_visible()
+    assert notebook.sources()[0] == f"{LOAD}\n%gpus 3"
+    assert notebook.ask("print(os.environ['CUDA_VISIBLE_DEVICES'], end='')") == "3"
+    until(lambda: json.loads(lab.request("gpu_magic/gpus"))["gpus"][3]["kernels"])  # a claim
+
+
+def test_an_idle_kernel_is_listed_and_can_be_shut_down_after_a_question(lab: Lab) -> None:
+    other = lab.open("1 + 1", own_page=True)
+    holder = int(other.ask(PID))
+    other.save()
+    name = other.page.evaluate("notebook.context.path")
+    notebook = lab.open("1 + 1", own_page=True)
+    page = notebook.page
+    lab.change_machine(with_process(holder))
+    expect(notebook.chip).to_have_text("3 of 4 GPUs free")
+    notebook.chip.click()
+    row = page.locator(".gm-machine li").nth(2)
+    expect(row).to_contain_text(name)
+    expect(row.get_by_role("button", name="Shut down")).to_have_count(0)  # it has run a cell just now
+    page.clock.set_system_time(time.time() + 7200)
+    row.get_by_role("button", name=f"Shut down {name}").click()
+    dialog = page.locator(".jp-Dialog")
+    expect(dialog).to_contain_text(
+        f"{name} has 31 GiB on GPU 2. It has run no cell for 2 h. Its variables will be lost."
+    )
+    dialog.get_by_role("button", name="Cancel").click()
+    # The view of what runs has it, too.
+    page.evaluate("jupyterapp.shell.activateById('jp-running-sessions')")
+    listed = page.locator(
+        "#jp-running-sessions .jp-RunningSessions-item", has_text="31 GiB on GPU 2, idle 2 h"
+    )
+    expect(listed).to_be_visible()
+    assert name in {one["path"] for one in json.loads(lab.request("api/sessions"))}
+    row.get_by_role("button", name=f"Shut down {name}").click()
+    dialog.get_by_role("button", name="Shut down").click()
+    until(lambda: name not in {one["path"] for one in json.loads(lab.request("api/sessions"))})
+    other.page.close()
+
+
+def test_who_is_not_logged_in_sees_nothing(lab: Lab) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(f"{lab.address}/gpu_magic/gpus", timeout=LIMIT)
+
+
+@pytest.mark.parametrize("answer", [{"status": 200, "json": {"gpus": [], "simulated": ""}}, {"status": 404}])
+def test_where_the_server_sees_no_gpu_there_is_no_chip_and_it_is_asked_once(
+    lab: Lab, answer: dict[str, Any]
+) -> None:
+    """The answers are those of a server without a driver, and of one whose extension is disabled."""
+    lab.harmless.append(
+        r"console: Failed to load resource: the server responded with a status of 404 \(Not Found\)"
+    )
+    notebook = lab.open("1 + 1", own_page=True)
+    page, asked = notebook.page, []
+
+    def reply(route: Route) -> None:
+        asked.append(route.request.url)
+        route.fulfill(**answer)
+
+    page.route("**/gpu_magic/gpus*", reply)
+    page.clock.install()
+    page.reload()
+    notebook.wait()
+    until(lambda: asked)
+    notebook.run(0)
+    page.clock.run_for(60_000)
+    expect(notebook.chip).to_be_hidden()
+    assert len(asked) == 1
+
+
+def test_a_driver_that_hangs_does_not_stop_the_server(lab: Lab) -> None:
+    lab.change_machine(Driver(CARDS, hangs=(("nvmlDeviceGetMemoryInfo", 1, float(LIMIT)),)))
+    until(lambda: json.loads(lab.request("gpu_magic/gpus"))["gpus"][1]["used"] is None)  # of a later second
+    assert json.loads(lab.request("gpu_magic/gpus"))["gpus"][0]["used"] == CARDS[0].used
+    assert lab.request("api/status")
