@@ -124,7 +124,7 @@ def test_where_the_server_sees_no_gpu_there_is_no_chip_and_it_is_asked_once(
 
 
 def test_a_driver_that_hangs_does_not_stop_the_server(lab: Lab) -> None:
-    lab.change_machine(Driver(CARDS, hangs=(("nvmlDeviceGetMemoryInfo", 1, float(LIMIT)),)))
+    lab.change_machine(Driver(CARDS, hangs=(("nvmlDeviceGetUtilizationRates", 1, float(LIMIT)),)))
     until(lambda: json.loads(lab.request("gpu_magic/gpus"))["gpus"][1]["used"] is None)  # of a later second
     assert json.loads(lab.request("gpu_magic/gpus"))["gpus"][0]["used"] == CARDS[0].used
     assert lab.request("api/status")
