@@ -26,7 +26,7 @@ LARGEST = 60 << 20  # bytes
 # Beside gpu_magic: what claims about kernels need.
 PACKAGES = ("ipykernel",)
 # Not for the machine with the GPU.
-_LEFT_OUT = ("test_*.py", "kit.py", "unpack.py", "run.sh", "__pycache__")
+_LEFT_OUT = ("test_*.py", "kit.py", "seen.*", "reports", "unpack.py", "run.sh", "__pycache__")
 _README = """\
 This folder tries on a machine with an NVIDIA GPU what gpu_magic relies on, of the driver and of frameworks.
 

@@ -24,8 +24,8 @@ measured is reported and not judged.
 """
 _FOOT = """\
 On a machine with a GPU `make test-gpu` tries all, and `make gpu-kit` makes a folder that does so by one command on a
-machine without network. Each leaves a `report.json`: put into `docs/hardware`, it comes into this table by
-`python -m docs.hardware`.
+machine without network. Each leaves a `report.json`: put it into `tests/gpu/reports`, and
+`python -m tests.gpu.seen` adds it to this table.
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.reliability.faces import FACES
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
     from tests.reliability.fault import Fault
 
-__all__ = ["draw", "line_of"]
+__all__ = ["FOUND", "draw", "line_of"]
+
+FOUND = Path(__file__).parent / "found.json"
 
 _SIGNS = {WORKS: "✓", REFUSES: "!", OMITTED: "—"}
 _HEAD = """\
@@ -93,11 +96,11 @@ another process could have the same GPUs at once.
 
 def _row(fault: Fault, cells: Mapping[str, str]) -> str:
     signs = (_SIGNS[cells[face]] for face in FACES)
-    return f"| [{fault.title}](#{fault.name}) | {' | '.join(signs)} |\n"
+    return f"| {fault.title} | {' | '.join(signs)} |\n"
 
 
 def _section(fault: Fault, found: Mapping[str, Any]) -> Iterator[str]:
-    yield f"\n### {fault.title[0].upper()}{fault.title[1:]} {{#{fault.name}}}\n\n{fault.made}\n"
+    yield f"\n### {fault.title[0].upper()}{fault.title[1:]}\n\n{fault.made}\n"
     if found["line"]:
         yield f"\n> {found['line']}\n"
 
