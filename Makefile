@@ -31,7 +31,7 @@ endif
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
 SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER -u PYTHONUNBUFFERED GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
 
-.PHONY: demo test test-all test-suite test-notebooks test-shared-server test-moving test-usage test-gpu gpu-kit needs check \
+.PHONY: demo test test-all test-suite test-notebooks test-shared-server test-moving test-measuring test-gpu gpu-kit needs check \
     constraints matrix fuzz docs bench clean
 
 demo: .venv-demo/installed
@@ -44,7 +44,7 @@ demo: .venv-demo/installed
 test: needs .venv/installed
 	@$(MAKE) --no-print-directory --keep-going \
 	    $(if $(filter notebooks,$(PART)),,test-suite) \
-	    $(if $(filter $(suite),$(PART)),,test-notebooks test-shared-server test-moving test-usage)
+	    $(if $(filter $(suite),$(PART)),,test-notebooks test-shared-server test-moving test-measuring)
 
 test-all:
 	@$(MAKE) --no-print-directory --keep-going test TIER='--hypothesis-profile night'
@@ -54,7 +54,7 @@ test-suite:
 
 test-notebooks:
 	env $(SIMULATED) GPU_MAGIC_CLAIMS=off $(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) notebooks \
-	    --ignore notebooks/moving.ipynb --ignore notebooks/shared_server.ipynb --ignore notebooks/usage.ipynb
+	    --ignore notebooks/moving.ipynb --ignore notebooks/shared_server.ipynb --ignore notebooks/measuring.ipynb
 
 test-shared-server:
 	env $(SIMULATED) GPU_MAGIC_CLAIMS=$$(mktemp -d)/claims \
@@ -63,9 +63,9 @@ test-shared-server:
 test-moving:
 	PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) notebooks/moving.ipynb
 
-test-usage:
+test-measuring:
 	env $(SIMULATED) GPU_MAGIC_SIMULATE="2xA100-80GB own=0:12GiB:60" GPU_MAGIC_CLAIMS=off \
-	    PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) notebooks/usage.ipynb
+	    PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) notebooks/measuring.ipynb
 
 test-gpu: .venv/installed
 	$(BIN)/python -m tests.gpu dist/gpu

@@ -1,8 +1,8 @@
 """Runs the notebooks on a simulated machine whose clock stands still, and keeps their outputs.
 
-In moving.ipynb and usage.ipynb PyTorch has the tests' pretend accelerator; in usage.ipynb the kernel also
-works on the simulated machine, and the clock runs. In shared_server.ipynb GPUs are claimed, where no other
-process sees it; in the others they are not, so that they can run side by side.
+In moving.ipynb and measuring.ipynb PyTorch has the tests' pretend accelerator. In measuring.ipynb the kernel
+also works on the simulated machine, and the clock runs. In shared_server.ipynb the kernel claims GPUs in a
+folder that no other process sees. The other notebooks claim none, so that they can run side by side.
 
 The tests then hold the notebooks to these outputs, so look at the difference before you commit it.
 
@@ -30,12 +30,12 @@ def main(paths: list[Path]) -> None:
     accelerator = [sys.executable, "-m", "tests.native"]
     for path in paths:
         extra = simulated
-        if path.stem in ("moving", "usage"):
+        if path.stem in ("moving", "measuring"):
             done = subprocess.run(
                 accelerator, cwd=FOLDER.parent, stdout=subprocess.PIPE, text=True, check=True
             )
             extra = {"PYTHONPATH": done.stdout.strip()}
-        if path.stem == "usage":
+        if path.stem == "measuring":
             extra |= {"GPU_MAGIC_SIMULATE": "2xA100-80GB own=0:12GiB:60", "GPU_MAGIC_CLAIMS": "off"}
         if path.stem == "shared_server":
             extra = simulated | {"GPU_MAGIC_CLAIMS": str(Path(tempfile.mkdtemp()) / "claims")}
