@@ -28,9 +28,9 @@ _GENERATED = "<!-- Written by `python -m docs.reference`: change the help in the
 _TAKES = {
     "word": "a value without spaces",
     "optional": "a name, or nothing",
-    "text": "a value, up to the next option",
+    "text": "all words up to the next option",
     "pairs": "`NAME=value`, several times",
-    "list": "names or numbers with commas between them",
+    "list": "names or numbers, with commas",
 }
 
 
@@ -40,8 +40,8 @@ def magics() -> str:
         "# Magics\n",
         _GENERATED,
         (
-            "What `%gpus?` and the others say in a notebook. An option can be shortened as far as it is "
-            "unique, and has its value behind a space or `=`.\n"
+            "The help that `%gpus?` prints in a notebook. You can shorten an option if no other option "
+            "starts the same. Its value follows a space or `=`.\n"
         ),
     ]
     for name, (kinds, module, class_) in MAGICS.items():
@@ -50,12 +50,12 @@ def magics() -> str:
         parts += [f"## {forms} {{#{name}}}\n", *_help(inspect.getdoc(method) or "")]
         options = OPTIONS.get(f"%{name}") or OPTIONS.get(f"%%{name}") or {}
         if rows := [(option, _takes(kind)) for option, kind in options.items() if kind != FLAG]:
-            parts += ['??? note "What its options take"\n', _indented(_table("option", "takes", rows))]
+            parts += ['??? note "Values of the options"\n', _indented(_table("option", "value", rows))]
     parts += ["## In IPython's configuration {#configuration}\n"]
     parts += [
         (
-            "In `ipython_config.py`, as `c.GpuMagics.claims = False`; `%config GpuMagics` shows them, and "
-            "sets them for this kernel.\n"
+            "Set them in `ipython_config.py`: `c.GpuMagics.claims = False`. `%config GpuMagics` shows them, "
+            "and sets them for this kernel.\n"
         )
     ]
     traits = GpuMagics.class_own_traits(config=True)
@@ -67,19 +67,19 @@ def magics() -> str:
 def commands() -> str:
     """Return the page of the command line."""
     show = [
-        ("gpu-magic", "the table of `%gpus`"),
+        ("gpu-magic", "show the table of `%gpus`"),
         (
             "gpu-magic --json",
-            "the GPUs as JSON: bytes, percent, degrees Celsius, watts; null for what is unknown",
+            "print the GPUs as JSON, in bytes, percent, degrees Celsius and watts. An unknown figure is null",
         ),
-        ("gpu-magic --version", "the version"),
-        ("gpu-magic launch … -- COMMAND", "run a command on GPUs: see below"),
+        ("gpu-magic --version", "print the version"),
+        ("gpu-magic launch … -- COMMAND", "run a command on GPUs"),
         (
             "gpu-magic doctor",
-            "what is wrong with the GPU set-up, and how to fix it; 1 is the exit status where something is",
+            "find errors of the GPU set-up, and commands that fix them. The exit status is 1 after an error",
         ),
-        ("gpu-magic doctor --report", "the same as text for an issue, without names and paths"),
-        ("gpu-magic doctor --json", "the same with all that was read, as JSON"),
+        ("gpu-magic doctor --report", "print a text for an issue, without names and paths"),
+        ("gpu-magic doctor --json", "print the result and all facts as JSON"),
     ]
     parts = [
         "# Command line\n",
@@ -87,8 +87,8 @@ def commands() -> str:
         _table("typed in a shell", "does", show),
         "## gpu-magic launch {#launch}\n",
         (
-            "Options stand before the command. Its exit status is the command's own, 128 and the signal's "
-            "number where a signal has ended it, and 2 where it can't be run.\n"
+            "Options stand before the command. The exit status is that of the command. If a signal ended the "
+            "command, it is 128 plus the signal's number. If the command cannot run, it is 2.\n"
         ),
         _table("option", "means", list(command_line.LAUNCH_OPTIONS.items())),
         "## Examples\n",
@@ -96,7 +96,7 @@ def commands() -> str:
         "```console",
         *(f"$ {line}" for line in _examples()),
         "```\n",
-        "`python -m gpu_magic` is the same program. See [how to launch scripts](../how-to/launching.md).\n",
+        "`python -m gpu_magic` is the same program. See [launch scripts](../how-to/launching.md).\n",
     ]
     return "\n".join(parts)
 
