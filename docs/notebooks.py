@@ -6,7 +6,7 @@ folder that no other process sees. The other notebooks claim none, so that they 
 
 The tests then hold the notebooks to these outputs, so look at the difference before you commit it.
 
-Usage: python docs/notebooks.py [NOTEBOOK ...]      (all, where none is given)
+Usage: python docs/notebooks.py [NOTEBOOK ...]      (all without NOTEBOOK)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOLDER = Path(__file__).parent.parent / "notebooks"
 def main(paths: list[Path]) -> None:
     """Run each notebook from the top and write it back."""
     simulated = {"GPU_MAGIC_SIMULATE": "8xA100-80GB clock=0", "GPU_MAGIC_CLAIMS": "off"}
-    os.environ.pop("PYTHONUNBUFFERED", None)  # it would change what a dry run shows
+    os.environ.pop("PYTHONUNBUFFERED", None)  # it would change the output of a dry run
     accelerator = [sys.executable, "-m", "tests.native"]
     for path in paths:
         extra = simulated
@@ -44,13 +44,13 @@ def main(paths: list[Path]) -> None:
             notebook,
             kernel_name="python3",
             resources={"metadata": {"path": FOLDER}},
-            store_widget_state=False,  # the panel is dead without its kernel, and the table stands beside it
+            store_widget_state=False,  # the panel does not work without its kernel
         )
         client.execute(env=os.environ | extra)
         notebook.metadata.pop("widgets", None)  # one that an editor has left
         for cell in notebook.cells:
             tags = cell.metadata.get("tags")  # that it is to fail
-            cell.metadata = {"tags": tags} if tags else {}  # when it ran is nobody's business
+            cell.metadata = {"tags": tags} if tags else {}  # without the times of the run
         nbformat.write(notebook, path)
         print(path)
 

@@ -1,6 +1,6 @@
 """Writes the reference of the magics and of the command line, from their own help and tables of options.
 
-Usage: python -m docs.reference      (a test fails where a page is not what this would write)
+Usage: python -m docs.reference      (a test fails if a page is old)
 """
 
 from __future__ import annotations
@@ -105,12 +105,12 @@ PAGES = {FOLDER / "magics.md": magics, FOLDER / "command-line.md": commands}
 
 
 def _examples() -> list[str]:
-    """Return the commands of the examples, each of which has a comment behind two spaces or more."""
+    """Return the commands of the examples, without the comments behind them."""
     return [line.strip().partition("  ")[0] for line in command_line.EXAMPLES.strip().split("\n")[1:]]
 
 
 def _help(text: str) -> Iterator[str]:
-    """Yield the parts of a magic's help: paragraphs, and tables of what is typed and what it means."""
+    """Yield the parts of a magic's help: paragraphs, and tables of commands and their meanings."""
     for paragraph in text.split("\n\n"):
         lines = paragraph.split("\n")
         if re.match(r"%|-\w|--\w", lines[0]):
@@ -120,7 +120,7 @@ def _help(text: str) -> Iterator[str]:
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield what is typed and what it means, of lines in two columns, of which the second goes on below."""
+    """Yield the command and its meaning from lines in two columns. The second column can continue below."""
     columns = [len(line) - len(line.lstrip()) for line in lines if line.startswith(" ")]
     columns += [found.end() for line in lines if (found := re.match(r"\S.*?\S {2,}(?=\S)", line))]
     column = max(set(columns), key=columns.count)
@@ -151,11 +151,11 @@ def _table(first: str, second: str, rows: list[tuple[str, str]]) -> str:
 
 
 def _code(typed: str) -> str:
-    """Return code for a cell of a table; in code, renderers of Markdown differ on how a bar is escaped."""
+    """Return code for a cell of a table. Renderers of Markdown differ in the escape of a bar in code."""
     return f"<code>{html.escape(typed).replace('|', '&#124;')}</code>" if "|" in typed else f"`{typed}`"
 
 
-# What is code in a text that has no markup: magics with what follows them, options, settings.
+# Code in a text without markup: magics with their arguments, options, settings.
 _CODE = re.compile(
     r"(?<![\w`])(%load_ext gpu_magic"
     r"|%{1,2}[a-z_]+\?{0,2}(?: (?:\d[\d,]*\b|--[a-z-]+(?: \d\w*)?|on\b|off\b|auto\b))*"
@@ -165,7 +165,7 @@ _CODE = re.compile(
 
 
 def _escaped(text: str) -> str:
-    """Return plain text as Markdown has it: what is code as code, and nothing else as markup."""
+    """Return plain text as Markdown, with code marked as code and no other markup."""
     return "".join(
         part if part.startswith("`") else part.replace("*", r"\*").replace("<", "&lt;")
         for word in re.split(r"(`[^`]*`)", text)

@@ -36,7 +36,7 @@ It takes the first Python {python_version} here that has PyTorch; PYTHON=/path/t
 network, no root and no pip, and installs nothing outside this folder. It takes up to 8 minutes, and uses one GPU, the
 one with the least memory in use among those that CUDA_VISIBLE_DEVICES allows, and for a moment a second one.
 
-It leaves report.json and hardware.md here. The report names GPUs, versions and the date, four digits of each GPU's
+It leaves report.json and seen.md here. The report names GPUs, versions and the date, four digits of each GPU's
 UUID, and nothing of the host or of you.
 """
 

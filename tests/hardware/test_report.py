@@ -135,7 +135,7 @@ def test_a_run_leaves_a_report_and_a_table(
     assert [gpu["uuid"] for gpu in found["gpus"]] == ["GPU-0a00…", "GPU-1a00…"]
     assert found["driver"] == "580.65.06"
     assert found["packages"]["Python"] == platform.python_version()
-    table = (folder / "hardware.md").read_text(encoding="utf-8")
+    table = (folder / "seen.md").read_text(encoding="utf-8")
     assert ("**contradicted** on A, over stand-ins: cuDeviceGetCount 0" in table) is early
     text = json.dumps(found)
     assert "0123456789ab" not in text
