@@ -32,7 +32,7 @@ NBVAL := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
 KERNELS := build/kernels
 SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER -u PYTHONUNBUFFERED GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
 
-.PHONY: demo test test-all test-suite test-notebooks test-shared-server test-moving test-usage test-start test-gpu gpu-kit needs check \
+.PHONY: demo test test-all test-suite test-notebooks test-shared-server test-moving test-measuring test-start test-gpu gpu-kit needs check \
     constraints matrix fuzz docs bench clean
 
 demo: .venv-demo/installed
@@ -46,7 +46,7 @@ demo: .venv-demo/installed
 test: needs .venv/installed
 	@$(MAKE) --no-print-directory --keep-going \
 	    $(if $(filter notebooks,$(PART)),,test-suite) \
-	    $(if $(filter $(suite),$(PART)),,test-notebooks test-shared-server test-moving test-usage test-start)
+	    $(if $(filter $(suite),$(PART)),,test-notebooks test-shared-server test-moving test-measuring test-start)
 
 test-all:
 	@$(MAKE) --no-print-directory --keep-going test TIER='--hypothesis-profile night'
@@ -56,7 +56,7 @@ test-suite:
 
 test-notebooks:
 	env $(SIMULATED) GPU_MAGIC_CLAIMS=off $(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) notebooks \
-	    --ignore notebooks/moving.ipynb --ignore notebooks/shared_server.ipynb --ignore notebooks/usage.ipynb \
+	    --ignore notebooks/moving.ipynb --ignore notebooks/shared_server.ipynb --ignore notebooks/measuring.ipynb \
 	    --ignore notebooks/start.ipynb
 
 test-shared-server:
@@ -66,9 +66,9 @@ test-shared-server:
 test-moving:
 	PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) notebooks/moving.ipynb
 
-test-usage:
+test-measuring:
 	env $(SIMULATED) GPU_MAGIC_SIMULATE="2xA100-80GB own=0:12GiB:60" GPU_MAGIC_CLAIMS=off \
-	    PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) notebooks/usage.ipynb
+	    PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) notebooks/measuring.ipynb
 
 # It names the kernel that it runs in.
 test-start:

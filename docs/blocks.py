@@ -1,4 +1,4 @@
-"""Runs the code blocks of the README and the documentation; compares or renews the outputs that they show.
+"""Runs the code blocks of the README and the documentation, and compares or renews their outputs.
 
 The blocks of a page run in order in one kernel, which works on the machine that the page names:
 
@@ -8,16 +8,16 @@ The blocks of a page run in order in one kernel, which works on the machine that
     <!-- machine: driver -->                the tests' driver libraries in C: CUDA can be started there
     <!-- machine: cupy -->                  the tests' stand-in for CuPy
 
-`ipython` and `python` blocks are cells; `console` blocks are commands behind `$` with what they print. A
-`text` block right below a cell is its output. A comment before a block says why it is not run, and one that
-begins with `hidden` is a cell that readers do not see:
+`ipython` and `python` blocks are cells. `console` blocks are commands after `$`, with their output. A `text`
+block directly below a cell is its output. A comment before a block gives the reason why no test runs it. A
+comment that starts with `hidden` is a cell that readers do not see:
 
     <!-- not run: needs Slurm -->
     <!-- hidden
     import os
     -->
 
-Usage: python -m docs.blocks [PAGE ...]      (renews outputs that differ; all pages, where none is given)
+Usage: python -m docs.blocks [PAGE ...]      (renews outputs that differ; without PAGE, of all pages)
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code, as it stands in a page.
+    """A block of code in a page.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a block: what it printed, and whether it failed."""
+    """The output of a block, and whether it failed."""
 
     block: Block
     printed: str
@@ -132,7 +132,7 @@ def _raw_blocks(lines: list[str]) -> Iterator[Block]:
 
 
 def run(page: Path, environment: Mapping[str, str]) -> Iterator[Result]:
-    """Run the blocks of a page, in a folder of their own; yield what became of each.
+    """Run the blocks of a page in a new folder, and yield the result of each.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def run(page: Path, environment: Mapping[str, str]) -> Iterator[Result]:
 
 
 def _printed(cell: nbformat.NotebookNode) -> str:
-    """Return what a cell has printed, shown and failed with, as one text."""
+    """Return the output of a cell as one text."""
     parts = []
     for output in cell.outputs:
         if output.output_type == "stream":
@@ -192,7 +192,7 @@ def _printed(cell: nbformat.NotebookNode) -> str:
 
 
 def _run_commands(block: Block, folder: str, environment: Mapping[str, str]) -> Result:
-    """Run the commands of a `console` block; return it as a terminal would show it."""
+    """Run the commands of a `console` block, and return the block as a terminal shows it."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
     shown, has_failed = [], False
     for command in re.findall(r"^\$ (.*(?:\\\n.*)*)", block.code, re.MULTILINE):
@@ -240,7 +240,7 @@ def _sanitized(text: str, *, has_sizes: bool) -> str:
 
 
 def same(shown: str, printed: str, machine: str = MACHINE) -> bool:
-    """Return whether a page shows what was printed. `…` on a line of its own stands for others."""
+    """Return whether a page shows the output. A line `…` stands for any lines."""
     has_sizes = not machine.startswith(("accelerator", "driver"))  # PyTorch's own can differ by version
     wanted, got = (_sanitized(text, has_sizes=has_sizes) for text in (shown, printed))
     pieces = [re.escape(piece) for piece in re.split(r"^…$", wanted, flags=re.MULTILINE)]
@@ -286,7 +286,7 @@ def environment_of(page: Path, folder: Path) -> dict[str, str]:
 
 
 def renewed(page: Path, results: list[Result]) -> str:
-    """Return a page with those outputs replaced that are not what was printed."""
+    """Return a page with new outputs in place of those that differ."""
     lines = page.read_text(encoding="utf-8").split("\n")
     machine = machine_of(page)
     for block, printed in reversed([(one.block, one.printed) for one in results]):
@@ -300,7 +300,7 @@ def renewed(page: Path, results: list[Result]) -> str:
 
 
 def main(chosen: list[Path]) -> None:
-    """Renew the outputs of pages; print what has changed, and which blocks have failed without showing it."""
+    """Renew the outputs of pages, and print the changes and the blocks that failed unexpectedly."""
     for page in chosen:
         folder = Path(tempfile.mkdtemp(prefix="docs-"))
         try:

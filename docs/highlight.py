@@ -1,4 +1,4 @@
-"""Colours the bodies of cells with a magic as Python: IPython's lexer leaves them plain. A hook of MkDocs."""
+"""A hook of MkDocs that colours cells with a magic as Python, because IPython's lexer leaves them plain."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pygments.lexers import LEXERS
 from pygments.lexers.python import PythonLexer
 from pygments.token import Keyword, Operator, Text
 
-__all__ = ["CellLexer"]  # Pygments takes all of it for lexers
+__all__ = ["CellLexer"]  # Pygments treats every name as a lexer
 
 
 class CellLexer(PythonLexer):
-    """Python, with lines of magics and of the shell between."""
+    """Python with lines of magics and shell commands."""
 
     name = "A cell of IPython"
     aliases: ClassVar[list[str]] = ["ipython"]
@@ -27,6 +27,6 @@ class CellLexer(PythonLexer):
 
 
 def on_config(config: object) -> None:
-    """Have this lexer asked before the plugins of Pygments, of which IPython's is one."""
+    """Register this lexer before the plugins of Pygments, which include IPython's."""
     del config
     LEXERS[CellLexer.__name__] = (__name__, CellLexer.name, tuple(CellLexer.aliases), (), ())

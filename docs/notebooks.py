@@ -1,12 +1,12 @@
 """Runs the notebooks on a simulated machine whose clock stands still, and keeps their outputs.
 
-In moving.ipynb and usage.ipynb PyTorch has the tests' pretend accelerator; in usage.ipynb the kernel also
-works on the simulated machine, and the clock runs. In shared_server.ipynb and start.ipynb GPUs are claimed,
-where no other process sees it; in the others they are not, so that they can run side by side.
+In moving.ipynb and measuring.ipynb PyTorch has the tests' pretend accelerator. In measuring.ipynb the kernel
+also works on the simulated machine, and the clock runs. In shared_server.ipynb and start.ipynb the kernel
+claims GPUs in a folder that no other process sees. The other notebooks claim none, so that they can run side by side.
 
 The tests then hold the notebooks to these outputs, so look at the difference before you commit it.
 
-Usage: python docs/notebooks.py [NOTEBOOK ...]      (all, where none is given)
+Usage: python docs/notebooks.py [NOTEBOOK ...]      (all without NOTEBOOK)
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ FOLDER = Path(__file__).parent.parent / "notebooks"
 def main(paths: list[Path]) -> None:
     """Run each notebook from the top and write it back."""
     simulated = {"GPU_MAGIC_SIMULATE": "8xA100-80GB clock=0", "GPU_MAGIC_CLAIMS": "off"}
-    os.environ.pop("PYTHONUNBUFFERED", None)  # it would change what a dry run shows
+    os.environ.pop("PYTHONUNBUFFERED", None)  # it would change the output of a dry run
     accelerator = [sys.executable, "-m", "tests.native"]
     for path in paths:
         extra = simulated
-        if path.stem in ("moving", "usage"):
+        if path.stem in ("moving", "measuring"):
             done = subprocess.run(
                 accelerator, cwd=FOLDER.parent, stdout=subprocess.PIPE, text=True, check=True
             )
             extra = {"PYTHONPATH": done.stdout.strip()}
-        if path.stem == "usage":
+        if path.stem == "measuring":
             extra |= {"GPU_MAGIC_SIMULATE": "2xA100-80GB own=0:12GiB:60", "GPU_MAGIC_CLAIMS": "off"}
         kernel = "python3"
         if path.stem == "start":
@@ -51,13 +51,13 @@ def main(paths: list[Path]) -> None:
             notebook,
             kernel_name=kernel,
             resources={"metadata": {"path": FOLDER}},
-            store_widget_state=False,  # the panel is dead without its kernel, and the table stands beside it
+            store_widget_state=False,  # the panel does not work without its kernel
         )
         client.execute(env=os.environ | extra)
         notebook.metadata.pop("widgets", None)  # one that an editor has left
         for cell in notebook.cells:
             tags = cell.metadata.get("tags")  # that it is to fail
-            cell.metadata = {"tags": tags} if tags else {}  # when it ran is nobody's business
+            cell.metadata = {"tags": tags} if tags else {}  # without the times of the run
         nbformat.write(notebook, path)
         print(path)
 

@@ -1,12 +1,12 @@
-"""Takes the README's pictures in a real JupyterLab: the table and the panel, light and dark.
+"""Makes the README's pictures in a real JupyterLab: the table and the panel, light and dark.
 
 Needs the test extra, and Debian's Chromium or the path of another in CHROMIUM.
 
-Beside them, pictures.json keeps a hash of what each was made from: the table's HTML on a machine whose clock
-stands still, and that with the panel's style and scripts. A test says when that has changed since.
+pictures.json has a hash of the source of each picture: the table's HTML on a machine whose clock stands
+still, and the panel's style and scripts. A test fails if a source has changed.
 
-Usage: python -m docs.pictures [FOLDER]      (docs, where none is given)
-       python -m docs.pictures --same        (they were looked at, and would be the same: renew the hashes)
+Usage: python -m docs.pictures [FOLDER]      (without FOLDER, in docs)
+       python -m docs.pictures --same        (renew only the hashes, if the pictures would be the same)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MACHINE = "8xA100-80GB seed=7"
 MINUTES = 2.5  # for the charts to fill
 TABLE = ["%load_ext gpu_magic", "%gpus 2,0", "%gpus"]
 PANEL = ["%load_ext gpu_magic", "%gpus 1,2", "%gpu_panel"]
-# What the panel's picture shows besides: a GPU that another notebook of one's own uses, and one that is lost.
+# For the panel's picture: a GPU that another notebook of the same user uses, and a lost GPU.
 PREPARE = """
 from gpu_magic.testing import simulate
 simulation = simulate("8xA100-80GB", seed=7)
@@ -57,13 +57,13 @@ def main(folder: Path) -> None:
 
 
 def sources() -> dict[str, str]:
-    """Return a hash of what each picture shows, by the picture's name without its theme."""
+    """Return a hash of the source of each picture, by its name without its theme."""
     with simulate("8xA100-80GB", seed=7, clock=lambda: 0.0) as machine:
         machine.populate()
         gpu_magic.choose("2,0")
         table = gpu_magic.gpus()._repr_html_()
     files = [*sorted(WIDGET.glob("*.css")), *sorted(WIDGET.glob("*.js"))]
-    # What stands in the panel's rows, the table has, too.
+    # The table has the same texts as the panel's rows.
     panel = "".join([table, *(file.read_text(encoding="utf-8") for file in files)])
     return {
         name: hashlib.sha256(text.encode()).hexdigest() for name, text in (("panel", panel), ("table", table))
@@ -71,7 +71,7 @@ def sources() -> dict[str, str]:
 
 
 def keep_hashes() -> None:
-    """Write down what the pictures were made from."""
+    """Save the hashes of the sources."""
     HASHES.write_text(json.dumps(sources(), indent=2) + "\n", encoding="utf-8")
 
 

@@ -1,6 +1,6 @@
 """Writes the reference of the magics and of the command line, from their own help and tables of options.
 
-Usage: python -m docs.reference      (a test fails where a page is not what this would write)
+Usage: python -m docs.reference      (a test fails if a page is old)
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _GENERATED = "<!-- Written by `python -m docs.reference`: change the help in the
 _TAKES = {
     "word": "a value without spaces",
     "optional": "a name, or nothing",
-    "text": "a value, up to the next option",
+    "text": "all words up to the next option",
     "pairs": "`NAME=value`, several times",
-    "list": "names or numbers with commas between them",
+    "list": "names or numbers, with commas",
 }
 
 
@@ -40,8 +40,8 @@ def magics() -> str:
         "# Magics\n",
         _GENERATED,
         (
-            "What `%gpus?` and the others say in a notebook. An option can be shortened as far as it is "
-            "unique, and has its value behind a space or `=`.\n"
+            "The help that `%gpus?` prints in a notebook. You can shorten an option if no other option "
+            "starts the same. Its value follows a space or `=`.\n"
         ),
     ]
     for name, (kinds, module, class_) in MAGICS.items():
@@ -50,12 +50,12 @@ def magics() -> str:
         parts += [f"## {forms} {{#{name}}}\n", *_help(inspect.getdoc(method) or "")]
         options = OPTIONS.get(f"%{name}") or OPTIONS.get(f"%%{name}") or {}
         if rows := [(option, _takes(kind)) for option, kind in options.items() if kind != FLAG]:
-            parts += ['??? note "What its options take"\n', _indented(_table("option", "takes", rows))]
+            parts += ['??? note "Values of the options"\n', _indented(_table("option", "value", rows))]
     parts += ["## In IPython's configuration {#configuration}\n"]
     parts += [
         (
-            "In `ipython_config.py`, as `c.GpuMagics.claims = False`; `%config GpuMagics` shows them, and "
-            "sets them for this kernel.\n"
+            "Set them in `ipython_config.py`: `c.GpuMagics.claims = False`. `%config GpuMagics` shows them, "
+            "and sets them for this kernel.\n"
         )
     ]
     traits = GpuMagics.class_own_traits(config=True)
@@ -67,21 +67,21 @@ def magics() -> str:
 def commands() -> str:
     """Return the page of the command line."""
     show = [
-        ("gpu-magic", "the table of `%gpus`"),
+        ("gpu-magic", "show the table of `%gpus`"),
         (
             "gpu-magic --json",
-            "the GPUs as JSON: bytes, percent, degrees Celsius, watts; null for what is unknown",
+            "print the GPUs as JSON, in bytes, percent, degrees Celsius and watts. An unknown figure is null",
         ),
-        ("gpu-magic --version", "the version"),
-        ("gpu-magic launch … -- COMMAND", "run a command on GPUs: see below"),
+        ("gpu-magic --version", "print the version"),
+        ("gpu-magic launch … -- COMMAND", "run a command on GPUs"),
         (
             "gpu-magic doctor",
-            "what is wrong with the GPU set-up, and how to fix it; 1 is the exit status where something is",
+            "find errors of the GPU set-up, and commands that fix them. The exit status is 1 after an error",
         ),
-        ("gpu-magic doctor --report", "the same as text for an issue, without names and paths"),
-        ("gpu-magic doctor --json", "the same with all that was read, as JSON"),
-        ("gpu-magic kernel install", "add a Jupyter kernel that starts with GPUs: see below"),
-        ("gpu-magic kernel list", "show the kernels that it has added, and which of them can't start"),
+        ("gpu-magic doctor --report", "print a text for an issue, without names and paths"),
+        ("gpu-magic doctor --json", "print the result and all facts as JSON"),
+        ("gpu-magic kernel install", "add a Jupyter kernel that starts with GPUs"),
+        ("gpu-magic kernel list", "list the added kernels, and those that cannot start"),
         ("gpu-magic kernel remove NAME", "remove one"),
     ]
     parts = [
@@ -90,8 +90,8 @@ def commands() -> str:
         _table("typed in a shell", "does", show),
         "## gpu-magic launch {#launch}\n",
         (
-            "Options stand before the command. Its exit status is the command's own, 128 and the signal's "
-            "number where a signal has ended it, and 2 where it can't be run.\n"
+            "Options stand before the command. The exit status is that of the command. If a signal ended the "
+            "command, it is 128 plus the signal's number. If the command cannot run, it is 2.\n"
         ),
         _table("option", "means", list(command_line.LAUNCH_OPTIONS.items())),
         "## gpu-magic kernel install {#kernel}\n",
@@ -102,7 +102,7 @@ def commands() -> str:
         "```console",
         *(f"$ {line}" for line in _examples()),
         "```\n",
-        "`python -m gpu_magic` is the same program. See [how to launch scripts](../how-to/launching.md).\n",
+        "`python -m gpu_magic` is the same program. See [launch scripts](../how-to/launching.md).\n",
     ]
     return "\n".join(parts)
 
@@ -111,12 +111,12 @@ PAGES = {FOLDER / "magics.md": magics, FOLDER / "command-line.md": commands}
 
 
 def _examples() -> list[str]:
-    """Return the commands of the examples, each of which has a comment behind two spaces or more."""
+    """Return the commands of the examples, without the comments behind them."""
     return [line.strip().partition("  ")[0] for line in command_line.EXAMPLES.strip().split("\n")[1:]]
 
 
 def _help(text: str) -> Iterator[str]:
-    """Yield the parts of a magic's help: paragraphs, and tables of what is typed and what it means."""
+    """Yield the parts of a magic's help: paragraphs, and tables of commands and their meanings."""
     for paragraph in text.split("\n\n"):
         lines = paragraph.split("\n")
         if re.match(r"%|-\w|--\w", lines[0]):
@@ -126,7 +126,7 @@ def _help(text: str) -> Iterator[str]:
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield what is typed and what it means, of lines in two columns, of which the second goes on below."""
+    """Yield the command and its meaning from lines in two columns. The second column can continue below."""
     columns = [len(line) - len(line.lstrip()) for line in lines if line.startswith(" ")]
     columns += [found.end() for line in lines if (found := re.match(r"\S.*?\S {2,}(?=\S)", line))]
     column = max(set(columns), key=columns.count)
@@ -157,11 +157,11 @@ def _table(first: str, second: str, rows: list[tuple[str, str]]) -> str:
 
 
 def _code(typed: str) -> str:
-    """Return code for a cell of a table; in code, renderers of Markdown differ on how a bar is escaped."""
+    """Return code for a cell of a table. Renderers of Markdown differ in the escape of a bar in code."""
     return f"<code>{html.escape(typed).replace('|', '&#124;')}</code>" if "|" in typed else f"`{typed}`"
 
 
-# What is code in a text that has no markup: magics with what follows them, options, settings.
+# Code in a text without markup: magics with their arguments, options, settings.
 _CODE = re.compile(
     r"(?<![\w`])(%load_ext gpu_magic"
     r"|%{1,2}[a-z_]+\?{0,2}(?: (?:\d[\d,]*\b|--[a-z-]+(?: \d\w*)?|on\b|off\b|auto\b))*"
@@ -171,7 +171,7 @@ _CODE = re.compile(
 
 
 def _escaped(text: str) -> str:
-    """Return plain text as Markdown has it: what is code as code, and nothing else as markup."""
+    """Return plain text as Markdown, with code marked as code and no other markup."""
     return "".join(
         part if part.startswith("`") else part.replace("*", r"\*").replace("<", "&lt;")
         for word in re.split(r"(`[^`]*`)", text)

@@ -23,20 +23,22 @@ if TYPE_CHECKING:
 
 PAGES = pages()
 # Guides whose blocks load frameworks, or start launchers and engines: they take most of the time, and are run at night.
-SLOW = "background cluster jax keras launching measuring moving out-of-memory package pytorch slurm tensorflow will-it-fit".split()
+SLOW = "background cells-as-scripts cluster jax keras launching measuring moving out-of-memory package pytorch slurm tensorflow will-it-fit".split()
 
 # The blocks that are not run, by page. Each says why in the page. Run a block rather than add one here.
 NOT_RUN = {
     "README.md": 1,
-    "docs/how-to/administrator.md": 7,
+    "docs/how-to/administrator.md": 4,
     "docs/how-to/amd.md": 1,
     "docs/how-to/cluster.md": 2,
     "docs/how-to/colab.md": 1,
+    "docs/how-to/jupyterhub.md": 1,
     "docs/how-to/kernels.md": 4,
-    "docs/how-to/launching.md": 5,
+    "docs/how-to/launching.md": 2,
+    "docs/how-to/logging.md": 2,
     "docs/how-to/out-of-memory.md": 1,
     "docs/how-to/plug-in.md": 1,
-    "docs/how-to/slurm.md": 2,
+    "docs/how-to/slurm.md": 1,
     "docs/reference/command-line.md": 1,
     "docs/tutorial.md": 1,
 }

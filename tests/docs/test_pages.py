@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 
 README = ROOT / "README.md"
 # All that stands in the repository for readers, and not only what the site has.
-TEXTS = sorted({*pages(), *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md")})
+TEXTS = sorted({*pages(), *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("tests/*/*.md")})
 # Other sites that pages and messages send people to. Whether their pages are there, CI looks up (lychee).
 SITES = {
     "docs.cupy.dev",

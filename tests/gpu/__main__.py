@@ -1,4 +1,4 @@
-"""`python -m tests.gpu [FOLDER]`: try every claim on this machine; leave `report.json` and `hardware.md` in a folder.
+"""`python -m tests.gpu [FOLDER]`: try every claim on this machine; leave `report.json` and `seen.md` in a folder.
 
 The exit status is 1 where a claim was contradicted, and 2 where there is no GPU to try any of them on.
 """
@@ -27,7 +27,7 @@ def main() -> int:
         prog="python -m tests.gpu", description="Try every claim on this machine."
     )
     parser.add_argument(
-        "folder", nargs="?", type=Path, default=Path(), help="where report.json and hardware.md go"
+        "folder", nargs="?", type=Path, default=Path(), help="where report.json and seen.md go"
     )
     parser.add_argument("--only", default="", metavar="TEXT", help="the claims with this in their names")
     parser.add_argument("--seconds", type=float, default=ALL, help="the time for all (%(default)s)")
@@ -43,10 +43,10 @@ def main() -> int:
     report = make(here, found, time.monotonic() - began)
     options.folder.mkdir(parents=True, exist_ok=True)
     write(report, options.folder / "report.json")
-    (options.folder / "hardware.md").write_text(draw([report]), encoding="utf-8")
+    (options.folder / "seen.md").write_text(draw([report]), encoding="utf-8")
     counts = Counter(one.outcome for one in found.values())
     summary = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-    print(f"{summary} in {report['seconds']:.0f} seconds: report.json and hardware.md in {options.folder}")
+    print(f"{summary} in {report['seconds']:.0f} seconds: report.json and seen.md in {options.folder}")
     if report["stand-ins"]:
         print("These are the tests' stand-ins for a driver: nothing of this was seen on a GPU.")
     return 1 if counts["contradicted"] else 0

@@ -26,7 +26,7 @@ LARGEST = 60 << 20  # bytes
 # Beside gpu_magic: what claims about kernels need.
 PACKAGES = ("ipykernel",)
 # Not for the machine with the GPU.
-_LEFT_OUT = ("test_*.py", "kit.py", "unpack.py", "run.sh", "__pycache__")
+_LEFT_OUT = ("test_*.py", "kit.py", "seen.*", "reports", "unpack.py", "run.sh", "__pycache__")
 _README = """\
 This folder tries on a machine with an NVIDIA GPU what gpu_magic relies on, of the driver and of frameworks.
 
@@ -36,7 +36,7 @@ It takes the first Python {python_version} here that has PyTorch; PYTHON=/path/t
 network, no root and no pip, and installs nothing outside this folder. It takes up to 8 minutes, and uses one GPU, the
 one with the least memory in use among those that CUDA_VISIBLE_DEVICES allows, and for a moment a second one.
 
-It leaves report.json and hardware.md here. The report names GPUs, versions and the date, four digits of each GPU's
+It leaves report.json and seen.md here. The report names GPUs, versions and the date, four digits of each GPU's
 UUID, and nothing of the host or of you.
 """
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tries on this machine's GPUs what gpu_magic relies on, and leaves report.json and hardware.md beside this file.
+# Tries on this machine's GPUs what gpu_magic relies on, and leaves report.json and seen.md beside this file.
 #
 #     ./run                              the first Python @PYTHON_VERSION@ that has PyTorch
 #     PYTHON=/opt/env/bin/python ./run   another one

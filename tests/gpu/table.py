@@ -17,15 +17,14 @@ __all__ = ["draw"]
 _HEAD = """\
 # On real GPUs
 
-What gpu_magic relies on, of drivers and frameworks, as claims that a program tries on a machine with a GPU. A claim is
-*confirmed* on the machines named, *contradicted* (with what was seen instead), or not yet tried on any. What is
-measured is reported and not judged.
+gpu_magic relies on these claims about drivers and frameworks. A program tries each claim on a machine with a GPU. A
+claim is *confirmed*, *contradicted* (with the result), or not yet tried. Measurements are reported without a verdict.
 
 """
 _FOOT = """\
-On a machine with a GPU `make test-gpu` tries all, and `make gpu-kit` makes a folder that does so by one command on a
-machine without network. Each leaves a `report.json`: put into `docs/hardware`, it comes into this table by
-`python -m docs.hardware`.
+`make test-gpu` tries all claims on a machine with a GPU. `make gpu-kit` makes a folder that tries them on a machine
+without network. Both write a `report.json`. Put it into `tests/gpu/reports`, and `python -m tests.gpu.seen` adds it to
+this table.
 """
 
 

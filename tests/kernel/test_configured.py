@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 PAGE = ROOT / "docs" / "how-to" / "administrator.md"
 CONFIGURATION = next(block.code for block in blocks_of(PAGE) if "extra_extensions" in block.code)
 POLICY = next(block.code for block in blocks_of(PAGE) if "c.GpuMagics" in block.code)
-LOGGING = next(block.code for block in blocks_of(PAGE) if "SysLogHandler" in block.code)
+LOG_PAGE = ROOT / "docs" / "how-to" / "logging.md"
+LOGGING = next(block.code for block in blocks_of(LOG_PAGE) if "SysLogHandler" in block.code)
 PLAIN = 'c = get_config()\nc.InteractiveShellApp.extra_extensions = ["gpu_magic"]\n'
 # A user's own, which come later: a list of their own, and more of what is in the administrator's.
 USERS = """\

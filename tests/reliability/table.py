@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.reliability.faces import FACES
@@ -15,27 +16,27 @@ if TYPE_CHECKING:
 
     from tests.reliability.fault import Fault
 
-__all__ = ["draw", "line_of"]
+__all__ = ["FOUND", "draw", "line_of"]
+
+FOUND = Path(__file__).parent / "found.json"
 
 _SIGNS = {WORKS: "✓", REFUSES: "!", OMITTED: "—"}
 _HEAD = """\
 # When something fails
 
-What is promised whatever fails: no traceback of gpu_magic's own, no GPU chosen that was not asked for, no variable
-lost, and an environment that is as before or as chosen, and never in between. Tests make each fault, type what users
-type, and look at the kernel after every cell: at what was shown and logged, at all environment variables, at the user's
-variables, and at the GPUs that CUDA sees if it is started then.
+Whatever fails, gpu_magic shows no traceback of its own, chooses no GPU that the user did not name, loses no variable,
+and leaves the environment as before or as chosen. Tests make each fault and run the commands of users. After every cell
+they check the output, the log, all environment variables, the user's variables, and the GPUs that CUDA sees.
 
-The kernels are real, and so are pynvml and PyTorch. What fails beneath them is simulated: a driver's libraries,
-PyTorch's GPUs, and a system whose disk, /proc and clock obey the test. No fault of a real driver was tried on a real
-GPU.
+The kernels, pynvml and PyTorch are real. The faults are simulated, in the driver's libraries, PyTorch's GPUs, the disk,
+/proc and the clock. Nobody has tried a fault of a real driver on a real GPU.
 
 """
 
 
 _SIGNS_EXPLAINED = """\
-✓: no cell fails; what can't be known is shown as unknown, or said in a line. !: a cell ends with one line that says why,
-and nothing has changed. —: not tried.
+✓: no cell fails. An unknown figure is shown as unknown. !: a cell ends with one line that names the error, and nothing
+has changed. —: not tried.
 
 """
 
@@ -49,14 +50,14 @@ def draw(found: Mapping[str, Any]) -> str:
         What `matrix.try_fault` has returned, by the names of the faults.
 
     """
-    parts = [_HEAD, "## What is typed\n\n| feature | what is typed |\n| --- | --- |\n"]
+    parts = [_HEAD, "## Commands\n\n| feature | commands |\n| --- | --- |\n"]
     parts += (f"| {name} | {play.__doc__} |\n" for name, play in FACES.items())
-    parts += ["\n## What is promised, fault by fault\n\n"]
+    parts += ["\n## Result of each fault\n\n"]
     parts += [_SIGNS_EXPLAINED]
     parts += [f"| fault | {' | '.join(FACES)} |\n| --- |{' :---: |' * len(FACES)}\n"]
     parts += (_row(fault, found[fault.name]["cells"]) for fault in FAULTS)
-    parts += ["\nWhy some were not tried:\n\n", *_reasons()]
-    parts += ["\n## What is said\n\nOf each fault: how it is made, and the line that a user sees.\n"]
+    parts += ["\nReasons why some were not tried:\n\n", *_reasons()]
+    parts += ["\n## Messages\n\nHow the test makes each fault, and the line that a user sees.\n"]
     parts += (text for fault in FAULTS for text in _section(fault, found[fault.name]))
     return "".join([*parts, _foot()])
 
@@ -78,26 +79,25 @@ def _foot() -> str:
     return f"""
 ## Interrupted and killed
 
-{INTERRUPTS} times one of these was interrupted, at a step of Python's picked at random:
+A test interrupted one of these lines {INTERRUPTS} times, at a random step of Python:
 
 {lines}
-After each the environment was as before or as the whole line makes it, no variable was lost, interrupts were handled as
-before, and IPython showed `KeyboardInterrupt` and no frame of gpu_magic's but the one by which IPython calls it. Moments
-are picked in gpu_magic's code and in what it calls of `os` and `contextlib`, and nowhere else in Python, IPython or
-PyTorch. An interrupt that comes in what gpu_magic does before or after a cell comes a moment later, in the cell.
+Each time the environment was as before or as after the whole line. No variable was lost, and later interrupts worked.
+IPython showed `KeyboardInterrupt` and one frame of gpu_magic. The steps are in gpu_magic's code, and in `os` and
+`contextlib` if gpu_magic calls them. gpu_magic delays an interrupt of its hooks before or after a cell until the cell.
 
-{KILLS} times a process that chose GPUs was killed (`kill -9`) at such a step. After each, no claim of it was left, and
-another process could have the same GPUs at once.
+A test killed a process that chose GPUs {KILLS} times (`kill -9`) at such a step. Each time no claim was left, and
+another process could choose the same GPUs at once.
 """
 
 
 def _row(fault: Fault, cells: Mapping[str, str]) -> str:
     signs = (_SIGNS[cells[face]] for face in FACES)
-    return f"| [{fault.title}](#{fault.name}) | {' | '.join(signs)} |\n"
+    return f"| {fault.title} | {' | '.join(signs)} |\n"
 
 
 def _section(fault: Fault, found: Mapping[str, Any]) -> Iterator[str]:
-    yield f"\n### {fault.title[0].upper()}{fault.title[1:]} {{#{fault.name}}}\n\n{fault.made}\n"
+    yield f"\n### {fault.title[0].upper()}{fault.title[1:]}\n\n{fault.made}\n"
     if found["line"]:
         yield f"\n> {found['line']}\n"
 

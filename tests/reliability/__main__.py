@@ -1,6 +1,6 @@
-"""Writes docs/reliability.md, what is promised when something fails, from what the tests have found.
+"""Writes found.md, what is promised when something fails, from what the tests have found.
 
-Usage: python -m docs.reliability [FAULT...]      (all faults, or these; a test fails where the page is older)
+Usage: python -m tests.reliability [FAULT...]      (all faults, or these)
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import tempfile
 from pathlib import Path
 
 from tests.reliability.faults import FAULTS
-from tests.reliability.table import draw
+from tests.reliability.table import FOUND, draw
 
-__all__ = ["FOUND", "PAGE"]
+__all__: list[str] = []
 
-FOUND = Path(__file__).parent / "reliability.json"
-PAGE = Path(__file__).parent / "reliability.md"
+PAGE = Path(__file__).parent / "found.md"
 
 
 def main(names: list[str]) -> int:

@@ -1,6 +1,6 @@
-"""Writes docs/hardware.md, the table of what was confirmed on real GPUs, from the reports in docs/hardware.
+"""Writes seen.md, the table of what was confirmed on real GPUs, from the reports in the folder `reports`.
 
-Usage: python -m docs.hardware      (a test fails where the table is not what this would write)
+Usage: python -m tests.gpu.seen
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 from tests.gpu.report import read
 from tests.gpu.table import draw
 
-__all__ = ["REPORTS", "TABLE", "reports_in"]
+__all__ = ["REPORTS", "reports_in"]
 
-REPORTS = Path(__file__).parent / "hardware"
-TABLE = Path(__file__).parent / "hardware.md"
+REPORTS = Path(__file__).parent / "reports"
+TABLE = Path(__file__).parent / "seen.md"
 
 
 def reports_in(folder: Path) -> list[dict[str, Any]]:
