@@ -2,7 +2,8 @@
 
 In moving.ipynb and measuring.ipynb PyTorch has the tests' pretend accelerator. In measuring.ipynb the kernel
 also works on the simulated machine, and the clock runs. In shared_server.ipynb and start.ipynb the kernel
-claims GPUs in a folder that no other process sees. The other notebooks claim none, so that they can run side by side.
+claims GPUs in a folder that no other process sees. The other notebooks claim none, so that they can run
+side by side.
 
 The tests then hold the notebooks to these outputs, so look at the difference before you commit it.
 
