@@ -30,41 +30,43 @@ __all__ = ["EXAMPLES", "KERNEL_OPTIONS", "LAUNCH_OPTIONS", "main"]
 
 EXAMPLES = """
 examples:
-  gpu-magic                                             the GPUs, and who uses them
-  gpu-magic launch --gpus auto:2 -- torchrun train.py   one process for each of two free GPUs
+  gpu-magic                                             show the GPUs and who uses them
+  gpu-magic launch --gpus auto:2 -- torchrun train.py   one process per GPU, on two free GPUs
   gpu-magic launch --gpus 2,0 -- python train.py        one process, whose cuda:0 is GPU 2
-  gpu-magic launch --gpus auto --wait 2h -- ./train.sh  on one GPU, once one is free
-  gpu-magic doctor                                      what is wrong with the GPU set-up, and how to fix it
-  gpu-magic kernel install                              a Jupyter kernel that starts with a free GPU
+  gpu-magic launch --gpus auto --wait 2h -- ./train.sh  wait for a free GPU, then start
+  gpu-magic doctor                                      show what is wrong with the GPU set-up
+  gpu-magic kernel install                              add a Jupyter kernel that starts with a free GPU
 """
 
 
 # The options of `gpu-magic launch`, which are before the command: how each is typed, and what it means.
 LAUNCH_OPTIONS = {
-    "--gpus 2,0": "as after %gpus: 2,0 or auto:2; without it, those that this shell has",
-    "-n, --count 2": "only the first two of them",
-    "--each": "start the command once for each GPU, which it has alone",
-    "--env NAME=value": "a variable for the command; can be given several times",
-    "--cwd FOLDER": "where it is run",
-    "--only-free": "only GPUs that nobody else uses or has claimed; without enough, nothing is started",
-    "--min-free 20GB": "with auto: GPUs with so much free memory",
-    "--wait 30m": "wait so long until they are free, or have the memory of --min-free, and start it then",
+    "--gpus 2,0": "GPUs, as after %gpus: 2,0 or auto:2; by default those of this shell",
+    "-n, --count 2": "only the first two of these GPUs",
+    "--each": "start the command once per GPU, each with one GPU",
+    "--env NAME=value": "a variable for the command; repeat for more",
+    "--cwd FOLDER": "the command's working directory",
+    "--only-free": "only free, unclaimed GPUs; otherwise start nothing",
+    "--min-free 20GB": "with auto: GPUs with at least this much free memory",
+    "--wait 30m": "wait at most this long for the GPUs, then start",
     "--force": "allow GPUs outside CUDA_VISIBLE_DEVICES",
-    "--dry-run": "print what would be run",
+    "--dry-run": "print the command, start nothing",
 }
 
 # The options of `gpu-magic kernel install`.
 KERNEL_OPTIONS = {
-    "--gpus 2,0": "as after %gpus: 2,0 or auto:2; without it, one free GPU",
-    "--min-free 20GB": "with auto: GPUs with so much free memory",
+    "--gpus 2,0": "GPUs, as after %gpus: 2,0 or auto:2; by default a free GPU",
+    "--min-free 20GB": "with auto: GPUs with at least this much free memory",
     "--model A100": "with auto: GPUs with these words in their names",
     "--name NAME": "the kernel's name, for papermill and nbclient",
-    "--display-name TEXT": "what Jupyter shows",
+    "--display-name TEXT": "the name that Jupyter shows",
     "--plain": "do not load gpu_magic in the kernel",
-    "--user": "install it for all environments of this user",
-    "--sys-prefix": "install it in this environment, which is the default",
-    "--prefix FOLDER": "install it below another folder, that of the Jupyter server's environment",
+    "--user": "install for all environments of this user",
+    "--sys-prefix": "install in this environment, the default",
+    "--prefix FOLDER": "install in the environment of the Jupyter server",
 }
+
+_ACTIONS = ("launch", "doctor", "kernel", "install", "list", "remove")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:  # a command that has started gets its interrupts itself
         if is_launch:
-            print("gpu-magic: Interrupted; nothing was started.", file=sys.stderr)
+            print("gpu-magic: Interrupted. Nothing was started.", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:  # who has read it, as `head` does, is gone; so nothing is to be written at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -96,12 +98,8 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         typed = re.search("invalid choice: '(.+?)'", message)
-        near = (
-            nearest_option(typed[1], ("launch", "doctor", "kernel", "install", "list", "remove"))
-            if typed
-            else ""
-        )
-        hint = f"; did you mean {near}?" if near else f"; {self.prog} --help explains the options."
+        near = nearest_option(typed[1], _ACTIONS) if typed else ""
+        hint = f". Did you mean {near}?" if near else f". {self.prog} --help explains the options."
         self.exit(2, f"gpu-magic: {one_line(message)}{hint}\n")
 
 
@@ -116,7 +114,7 @@ def _read(words: Sequence[str]) -> argparse.Namespace:
     """Read a line; for what is no option, print the nearest of those of the action it was typed for."""
     parser = _Parser(
         "gpu-magic",
-        description="Show the GPUs of this machine, and launch commands on some of them.",
+        description="Show the GPUs of this machine, and launch commands on them.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -125,27 +123,26 @@ def _read(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--version", action="version", version=f"gpu-magic {gpu_magic.__version__}")
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     actions.add_parser("launch", help="run a command on GPUs: gpu-magic launch --help")  # see `_launch`
-    doctor = actions.add_parser("doctor", help="say what is wrong with the GPUs: gpu-magic doctor --help")
+    doctor = actions.add_parser("doctor", help="show what is wrong with the GPUs: gpu-magic doctor --help")
     form = doctor.add_mutually_exclusive_group()
     form.add_argument("--report", action="store_true", help="text for an issue, without names and paths")
     # Without a default, which would hide that of a --json before "doctor".
-    form.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="all of it, as JSON")
-    kernel = actions.add_parser(
-        "kernel", help="Jupyter kernels that start with GPUs: gpu-magic kernel --help"
-    )
+    form.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="everything as JSON")
+    about_kernels = "Jupyter kernels that start with GPUs: gpu-magic kernel --help"
+    kernel = actions.add_parser("kernel", help=about_kernels)
     kernels = kernel.add_subparsers(dest="kernel", metavar="ACTION", required=True)
-    add = kernels.add_parser("install", help="add a kernel to those that Jupyter offers")
+    add = kernels.add_parser("install", help="add a kernel to Jupyter")
     place = add.add_mutually_exclusive_group()
     for typed, what in KERNEL_OPTIONS.items():
         name, _, value = typed.partition(" ")
         group = place if name in ("--user", "--sys-prefix", "--prefix") else add
         takes: dict[str, Any] = {"metavar": value, "default": ""} if value else {"action": "store_true"}
         group.add_argument(name, help=what.replace("%", "%%"), **takes)
-    kernels.add_parser("list", help="show those that are installed")
-    kernels.add_parser("remove", help="remove one").add_argument("name")
+    kernels.add_parser("list", help="list the installed kernels")
+    kernels.add_parser("remove", help="remove a kernel").add_argument("name")
     options, unknown = parser.parse_known_args(words)
     if options.action == "launch":  # `main` has read it if it is the first word
-        parser.error(f"{words[0]} stands before launch")
+        parser.error(f"{words[0]} comes before launch")
     if unknown:
         asked = {"doctor": doctor, "kernel": add}.get(options.action, parser)
         known = re.findall(r"--[a-z-]+", asked.format_help())
@@ -211,7 +208,7 @@ def _launch(words: Sequence[str]) -> int:
         return 0
     _start(task)
     is_chosen = options.gpus is not None or options.count is not None or variables_now().name_gpus
-    for note in gpu_notes(task.devices, "--gpus 0,1 takes others", is_chosen=is_chosen):
+    for note in gpu_notes(task.devices, "To choose GPUs, add --gpus 0,1", is_chosen=is_chosen):
         print(note, file=sys.stderr)
     lines = RankLines(sys.stdout, has_ranks=len(task.outputs) > 1)
     for pieces in task.follow(cut=False):
@@ -235,7 +232,11 @@ def _waiting_lines() -> Callable[[Wait[Any]], None]:
         nonlocal said, next_at
         if wait.holders != said and time.monotonic() >= next_at:
             said, next_at = wait.holders, time.monotonic() + 60.0
-            print(f"Waiting for {wait.wanted}: {wait.holders}; Ctrl+C ends it.", file=sys.stderr, flush=True)
+            print(
+                f"Waiting for {wait.wanted}: {wait.holders}. To stop, press Ctrl+C.",
+                file=sys.stderr,
+                flush=True,
+            )
 
     return show
 

@@ -75,7 +75,7 @@ def simulate(
 
     """
     if isinstance(profile, Machine) and options:
-        raise TypeError(f"{', '.join(options)}: a machine that was made before has its own")
+        raise TypeError(f"{', '.join(options)}: not for a Machine, which has its own")
     machine = profile if isinstance(profile, Machine) else Machine(profile, **options)
     with beneath(machine):
         inside, variables, first = Session(Variables(mask, order)), variables_now(), cuda_watch.first
@@ -115,9 +115,9 @@ def start_cuda() -> None:
     """
     cuda = driver()
     if not isinstance(cuda, _SimulatedDriver):
-        raise SimulationError("start_cuda() starts CUDA within `with simulate(...)`, and nowhere else")
+        raise SimulationError("start_cuda() works only within `with simulate(...)`")
     kernel = take_snapshot(current()).kernel
     if kernel.names is UNKNOWN:
-        raise SimulationError(f"what CUDA would see is not known: {' '.join(kernel.notes)}")
+        raise SimulationError(f"which GPUs CUDA would see is unknown: {' '.join(kernel.notes)}")
     if cuda.uuids is None:  # a second time changes nothing
         cuda.uuids = tuple(uuid.partition("-")[2] for uuid in kernel.names)

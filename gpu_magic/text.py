@@ -33,6 +33,7 @@ __all__ = [
     "text_table",
     "time_text",
     "with_article",
+    "with_full_stop",
 ]
 
 MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
@@ -119,6 +120,11 @@ def listed(names: Iterable[str], none: str = "") -> str:
 def counted(number: int, thing: str) -> str:
     """Return `1 GPU`, `2 GPUs`."""
     return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def with_full_stop(text: str) -> str:
+    """Return a text that can be followed by a sentence: one that ends with a command gets a full stop."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def with_article(name: str, article: str = "a") -> str:

@@ -31,10 +31,10 @@ def machine() -> Iterator[Machine]:
 def test_an_array_is_no_device(array: Any) -> None:
     model = torch.nn.Linear(4, 2)
     with pytest.raises(
-        PlacementError, match=r"one thing, followed by the device, not an? \w+: to_gpu\(\(model"
+        PlacementError, match=r"^An? \w+ is not a device. To move several variables: to_gpu\(\(model"
     ):
         gpu_magic.to_gpu(model, array)
-    with pytest.raises(PlacementError, match=r"^An? \w+ does not name a device; try on_gpu\(0\)"):
+    with pytest.raises(PlacementError, match=r"^An? \w+ does not name a device. Try on_gpu\(0\)"):
         gpu_magic.on_gpu(array)
 
 
@@ -68,7 +68,7 @@ def test_what_is_waited_for(wanted: Any, there: str) -> None:
 
 @pytest.mark.parametrize("wanted", [None, True, 2.5, {1, 2}, torch.tensor(1.5)])
 def test_what_can_t_be_waited_for_is_refused_at_the_call(wanted: Any) -> None:
-    with pytest.raises(ChoiceError, match=r"names no GPUs to wait for; try wait_for\(2\)"):
+    with pytest.raises(ChoiceError, match=r"names no GPUs to wait for. Try wait_for\(2\)"):
         gpu_magic.wait_for(wanted)
 
 
@@ -82,11 +82,11 @@ def test_a_wait_can_be_a_task_for_one_of_the_gpus() -> None:
 @pytest.mark.parametrize(
     ("command", "options", "said"),
     [
-        ("python 'x", {}, r"can't be divided into words \(no closing quotation\): give them as a list"),
-        (5, {}, r"a list of words, and not 5; try launch\('python train.py'\)"),
-        (b"true", {}, "a list of words, and not b'true'"),
-        ("true", {"env": "A=1"}, r"env='A=1' has no names with values; try env=\{"),
-        ("true", {"count": "2"}, r"count='2' is not a number of GPUs; try launch\(..., count=2\)"),
+        ("python 'x", {}, r"cannot be split into words \(no closing quotation\). Try launch\("),
+        (5, {}, r"5 is neither a text nor a list of words. Try launch\('python train.py'\)"),
+        (b"true", {}, "b'true' is neither a text nor a list of words"),
+        ("true", {"env": "A=1"}, r"env='A=1' has no names with values. Try env=\{"),
+        ("true", {"count": "2"}, r"count='2' is not a number of GPUs. Try launch\(..., count=2\)"),
         ("true", {"count": True}, "count=True is not a number of GPUs"),
         ("true", {"cwd": 5}, "cwd=5 is not a folder"),
     ],
@@ -99,11 +99,11 @@ def test_what_can_t_be_launched(command: Any, options: dict[str, Any], said: str
 
 
 def test_what_is_not_of_the_kind_that_is_needed() -> None:
-    with pytest.raises(LaunchError, match=r"count='2' is not a number of GPUs; try cluster\(..., count=2\)"):
+    with pytest.raises(LaunchError, match=r"count='2' is not a number of GPUs. Try cluster\(..., count=2\)"):
         gpu_magic.cluster(count="2")  # type: ignore[arg-type]
     with pytest.raises(ChoiceError, match="5 is not a name"):
         gpu_magic.choose("auto:2", model=5)  # type: ignore[arg-type]
-    with pytest.raises(ChoiceError, match="on_wait is called with a line, and 5 can't be; try on_wait=print"):
+    with pytest.raises(ChoiceError, match=r"on_wait=5 is not a function\. Try on_wait=print"):
         gpu_magic.choose("auto", wait="1s", on_wait=5)  # type: ignore[arg-type]
 
 
@@ -136,7 +136,7 @@ def test_a_clock_can_be_a_number() -> None:
 
 
 def test_a_clock_is_nothing_else() -> None:
-    said = "clock='noon' is no number of seconds and no function; try clock=0"
+    said = "clock='noon' is neither a number of seconds nor a function. Try clock=0"
     with pytest.raises(SimulationError, match=said), simulate("1xT4", clock="noon"):
         pass
 
@@ -145,13 +145,13 @@ def test_a_clock_is_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: gpu_magic.choose("auto:2", min_free=60), "--min-free 60 is less than a MiB; try --min-free 60GB."),
-        (lambda: gpu_magic.wait_for(2, within="soon"), "soon is no time; try 30m, or 90s, or 1h30m."),
-        (lambda: gpu_magic.launch("true", gpus="2,0", count=5), "-n 5 with 2 GPUs: from 1 to 2 of them can be used."),
-        (lambda: gpu_magic.choose("auto", model="H100"), "--model H100 fits no GPU here: there is NVIDIA A100-SXM4-80GB."),
-        (lambda: gpu_magic.launch("true", gpus=1, min_free="1GB"), "--min-free 1GB goes with auto; try --gpus auto --min-free 1GB."),
-        (lambda: gpu_magic.fit(torch.nn.Linear(4, 2)), "There is no batch; try %gpu_fit model optimizer batch."),
-        (lambda: gpu_magic.on_gpu("cpu", mirror=True), "--mirror has nothing to mirror over on cpu alone: omit it."),
+        (lambda: gpu_magic.choose("auto:2", min_free=60), "--min-free 60 is less than 1 MiB. Try --min-free 60GB"),
+        (lambda: gpu_magic.wait_for(2, within="soon"), "soon is not a time. Try 30m, 90s or 1h30m"),
+        (lambda: gpu_magic.launch("true", gpus="2,0", count=5), "-n 5 does not fit 2 GPUs. Try -n 2"),
+        (lambda: gpu_magic.choose("auto", model="H100"), "--model H100 matches no GPU. There are: NVIDIA A100-SXM4-80GB."),
+        (lambda: gpu_magic.launch("true", gpus=1, min_free="1GB"), "--min-free 1GB goes with auto. Try --gpus auto --min-free 1GB"),
+        (lambda: gpu_magic.fit(torch.nn.Linear(4, 2)), "No batch is named. Try %gpu_fit model optimizer batch"),
+        (lambda: gpu_magic.on_gpu("cpu", mirror=True), "--mirror needs GPUs, and only cpu is named. Omit --mirror."),
     ],
 )  # fmt: skip
 def test_options_are_named_as_they_are_typed(call: Callable[[], object], said: str) -> None:

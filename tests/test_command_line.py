@@ -67,15 +67,15 @@ def test_it_shows_the_gpus(here: Here) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("doctr", "; did you mean doctor?"),
-        ("lanch --gpus 2 -- true", "; did you mean launch?"),
+        ("doctr", ". Did you mean doctor?"),
+        ("lanch --gpus 2 -- true", ". Did you mean launch?"),
         ("nothing", "invalid choice: 'nothing' (choose from"),
-        ("launch --gpus cuda:1 true", "GPUs have nvidia-smi's numbers here: gpu-magic shows both."),
-        ("--foo", "unrecognized arguments: --foo; gpu-magic --help explains the options."),
-        ("launch --gpsu 2 -- true", "did you mean --gpus? gpu-magic launch --help explains the options."),
-        ("doctor --jsno", "--jsno (did you mean --json?); gpu-magic doctor --help explains the options."),
-        ("--json launch true", "--json stands before launch; gpu-magic --help explains the options."),
-        ("launch -n x y", "-n is a number of GPUs, and not x."),
+        ("launch --gpus cuda:1 true", "Use nvidia-smi's numbers; gpu-magic shows both."),
+        ("--foo", "unrecognized arguments: --foo. gpu-magic --help explains the options."),
+        ("launch --gpsu 2 -- true", "Did you mean --gpus? gpu-magic launch --help explains the options."),
+        ("doctor --jsno", "--jsno (did you mean --json?). gpu-magic doctor --help explains the options."),
+        ("--json launch true", "--json comes before launch. gpu-magic --help explains the options."),
+        ("launch -n x y", "-n x is not a number of GPUs. Try -n 2"),
     ],
 )
 def test_a_line_that_is_not_understood_gets_one(here: Here, line: str, says: str) -> None:
@@ -88,7 +88,7 @@ def test_a_line_that_is_not_understood_gets_one(here: Here, line: str, says: str
 def test_what_a_command_gets_that_nobody_chose_is_said() -> None:
     status, out, err = run("launch", "--", "printenv", "CUDA_VISIBLE_DEVICES")
     assert (status, out) == (0, "0,1,2,3\n")
-    assert "No GPU was chosen here, so it has all 4; --gpus 0,1 takes others.\n" in err
+    assert "No GPUs were chosen, so all 4 are used. To choose GPUs, add --gpus 0,1\n" in err
     assert "GPU 2 is in use by aisha: eval.py" in err
     assert run("launch", "--", "printenv", "CUDA_VISIBLE_DEVICES", CUDA_VISIBLE_DEVICES="3") == (0, "3\n", "")
 
@@ -192,31 +192,37 @@ def test_an_end_of_its_own_is_reported_as_shells_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["launch", "--gpus", "9", "--", "true"], "There is no GPU 9: this machine has GPUs 0 to 3."),
-        (["launch", "printenv X"], "printenv X is one word, as it is in quotes: leave them out."),
+        (["launch", "--gpus", "9", "--", "true"], "There is no GPU 9. This machine has GPUs 0 to 3."),
+        (["launch", "printenv X"], "printenv X is one word because of its quotes. Omit them."),
         (
             ["launch", "--gpus", "auto:4", "--only-free", "--", "true"],
-            "and only 3 can be picked; try auto:3",
+            "can pick only 3 GPUs.",
         ),
-        (["launch", "--gpus", "auto:4", "--only-free", "--", "true"], " --wait 30m waits until there are 4."),
+        (
+            ["launch", "--gpus", "auto:4", "--only-free", "--", "true"],
+            "Try auto:3 --only-free, or add --wait 30m",
+        ),
         (["launch", "--gpus", "0,2", "--only-free", "--", "true"], "Not free: GPU 2 (in use by aisha"),
         (
             ["launch", "--gpus", "auto:4", "--min-free", "60GB", "--", "true"],
-            "only 3 can be picked; try auto:3",
+            "can pick only 3 GPUs.",
         ),
-        (["launch", "--min-free", "1GB", "--", "true"], "goes with auto; try --gpus auto --min-free 1GB."),
+        (["launch", "--min-free", "1GB", "--", "true"], "goes with auto. Try --gpus auto --min-free 1GB"),
         (
             ["launch", "--gpus", "auto", "--wait", "soon", "--", "true"],
-            "soon is no time; try 30m",
+            "soon is not a time. Try 30m",
         ),
         (
             ["launch", "--gpus", "auto:9", "--wait", "1h", "--", "true"],
-            "auto:9 asks for 9, and only 4 can be",
+            "auto:9 can pick only 4 GPUs",
         ),
-        (["launch", "--gpus", "all", "--wait", "1h", "--", "true"], "--wait goes with auto and with GPUs by"),
-        (["launch", "--dry-run", "--wait", "1h", "--", "true"], "--wait goes not with --dry-run"),
+        (["launch", "--gpus", "all", "--wait", "1h", "--", "true"], "--wait goes with auto or GPU numbers."),
+        (["launch", "--dry-run", "--wait", "1h", "--", "true"], "--wait does not go with --dry-run"),
         (["launch", "--gpus=--", "true"], "--gpus needs a value."),
-        (["launch", "torchrun", "-n", "1", "a.py"], "-n is not torchrun's: write it before torchrun."),
+        (
+            ["launch", "torchrun", "-n", "1", "a.py"],
+            "-n is not an option of torchrun. Put it before torchrun",
+        ),
     ],
 )
 def test_bad_input_is_said_and_nothing_is_run(here: Here, words: list[str], says: str) -> None:
@@ -253,10 +259,10 @@ def no_driver() -> dict[str, str]:
 
 
 def test_without_a_driver_each_action_says_why(no_driver: dict[str, str]) -> None:
-    said = "No GPU can be seen, as NVML is not here"
+    said = "No GPU can be read because NVML is missing"
     status, out, _ = run(**no_driver)
     assert (status, said in out) == (0, True)
-    assert out.endswith(" To try gpu_magic without a GPU: GPU_MAGIC_SIMULATE=8xA100-80GB gpu-magic.\n")
+    assert out.endswith(" To try gpu_magic without a GPU: GPU_MAGIC_SIMULATE=8xA100-80GB gpu-magic\n")
     status, out, err = run("launch", "--gpus", "auto", "true", **no_driver)
     assert (status, out, err.startswith(f"gpu-magic: {said}")) == (2, "", True)
     assert "%env" not in err
@@ -265,9 +271,7 @@ def test_without_a_driver_each_action_says_why(no_driver: dict[str, str]) -> Non
 
 
 def test_a_variable_that_hides_all_gpus_is_named_with_what_shows_them() -> None:
-    empty = (
-        "it was started with CUDA_VISIBLE_DEVICES empty (no GPU); unset CUDA_VISIBLE_DEVICES in the shell,"
-    )
+    empty = "it was started with CUDA_VISIBLE_DEVICES empty (no GPU). To see all GPUs, run unset CUDA_VISIBLE_DEVICES"
     assert empty in run("launch", "--gpus", "0,1", "true", CUDA_VISIBLE_DEVICES="")[2]
     by_slurm = run("launch", "true", CUDA_VISIBLE_DEVICES="", SLURM_JOB_ID="7")[2]
     assert "CUDA_VISIBLE_DEVICES empty (no GPU)." in by_slurm  # who has emptied it knows why
@@ -299,7 +303,7 @@ def test_a_command_starts_once_its_gpus_are_free() -> None:
         said = [process.stderr.readline() for process in waits if process.stderr]
         assert said[0].startswith("Waiting for 3 free GPUs: GPU 0 and GPU 1 (claimed by you")
         assert said[1].startswith("Waiting for GPU 1: claimed by you")
-        assert all(line.endswith("; Ctrl+C ends it.\n") for line in said)
+        assert all(line.endswith(". To stop, press Ctrl+C.\n") for line in said)
         first.communicate("\n", timeout=LIMIT)
         outs = [process.communicate(timeout=LIMIT)[0] for process in waits]
     assert outs == ["0,1,3\n", "1\n"]
@@ -311,4 +315,4 @@ def test_an_interrupt_ends_a_wait_in_one_line() -> None:
     assert process.stderr.readline().startswith("Waiting for GPU 2: in use by aisha")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=LIMIT)
-    assert (process.returncode, err) == (130, "gpu-magic: Interrupted; nothing was started.\n")
+    assert (process.returncode, err) == (130, "gpu-magic: Interrupted. Nothing was started.\n")

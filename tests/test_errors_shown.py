@@ -221,7 +221,7 @@ def interrupt_soon(_: object) -> None:
     threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
-ENDED = "The waiting was ended; nothing was changed."
+ENDED = "Waiting was stopped. Nothing was changed."
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_what_comes_too_late_says_why(caplog: pytest.LogCaptureFixture) -> None:
         gpu_magic.choose("1")
     (line,) = said(caplog)
     assert line.startswith(
-        "process: Too late for SIMULATED GPU 1: CUDA initialized; this process keeps GPU 2"
+        "process: Too late for SIMULATED GPU 1: CUDA has started. This process keeps GPU 2"
     )
     gpu_magic.choose("0", in_process=True)
     assert said(caplog) == ["process: Chosen in-process: SIMULATED GPU 0"]
@@ -94,14 +94,14 @@ def test_a_wait_is_one_line_however_often_it_looks(
         gpu_magic.choose("1", wait=0.3, on_wait=looks.append)
     assert len(looks) > 1
     (line,) = said(caplog)
-    assert line.startswith("process: Waited 300 ms for GPU 1 in vain: ")
+    assert line.startswith("process: Timed out after 300 ms waiting for GPU 1: ")
 
 
 def test_a_gpu_that_is_lost_is_logged_once_and_again_when_it_is_lost_again(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader = MachineReader()
-    lost = "devices: GPU 2 is not answering: the driver says this GPU is lost"
+    lost = "devices: GPU 2 is not answering: the driver reports this GPU as lost"
     for _ in range(2):
         machine.gpus[2].lose()
         for _ in range(3):

@@ -53,7 +53,7 @@ def test_show_choose_and_tab_in_a_terminal(terminal: pexpect.spawn) -> None:
     shown = say(terminal, "%gpus 3,1", r"cuda:1 = GPU 1 \(NVIDIA A100-SXM4-80GB, 79 GiB free\)")
     assert "cuda:0 = GPU 3" in shown
     terminal.expect(r"In \[4\]:")
-    shown = say(terminal, "%gpus 9", "There is no GPU 9: this machine has GPUs 0 to 3")
+    shown = say(terminal, "%gpus 9", "There is no GPU 9. This machine has GPUs 0 to 3")
     assert "Traceback" not in shown
     terminal.send("%gpus GPU-2\t")
     terminal.expect(CARDS[2].uuid)

@@ -98,7 +98,7 @@ class Access:
             if isinstance(error, FileNotFoundError) and not make:
                 raise NoFolder from None
             what = "opened" if os.path.lexists(path) else "made"
-            raise NoFolder(f"{path} can't be {what} ({error.strerror})") from None
+            raise NoFolder(f"{path} cannot be {what} ({error.strerror})") from None
         try:
             if is_new:
                 os.fchmod(folder, 0o1777)  # what mkdir is given goes through the umask
@@ -106,7 +106,7 @@ class Access:
             while not _is_shared(found := os.fstat(folder)):
                 is_being_made = make and abs(time.time() - found.st_ctime) < _BEING_MADE
                 if not is_being_made or time.monotonic() >= until:
-                    raise NoFolder(f"{path} is not open to all users; its owner can change that: chmod 1777")
+                    raise NoFolder(f"{path} is not open to all users. Its owner can run chmod 1777 {path}")
                 time.sleep(_LOOK_AGAIN)
             self._thread.folder = folder
             yield folder
@@ -155,7 +155,7 @@ def _path() -> str:
         with suppress(OSError):
             if _is_shared(os.stat(base)):  # noqa: PTH116
                 return os.path.join(base, "gpu_magic-claims")  # noqa: PTH118
-    raise NoFolder("no folder here is open to all users")
+    raise NoFolder("no folder is open to all users")
 
 
 def _is_shared(found: os.stat_result) -> bool:

@@ -110,7 +110,7 @@ class Claims:
             except NoFolder as error:
                 problem, shared = str(error), {}
             except OSError as error:
-                problem, shared = f"no file can be made ({error.strerror})", {}
+                problem, shared = f"no file can be written ({error.strerror})", {}
             if alone and not self.others().keys().isdisjoint(made):
                 raise PickedTwiceError
             self._files.update(shared)
@@ -123,7 +123,7 @@ class Claims:
             if changed:
                 _log.info("%s: %s", what, ", ".join(sorted(changed)))
         if problem:
-            _log.debug("Others can't see a claim: %s", problem)
+            _log.debug("Other users cannot see a claim: %s", problem)
         return problem
 
     def release(self) -> None:
@@ -150,8 +150,8 @@ class Claims:
                 return pick(self.taken())
             if waits:
                 time.sleep(_random.uniform(0, _BETWEEN))
-        who = "other processes claim the same GPUs at this moment"
-        raise NotFreeError(f"Nothing was picked, as {who}: try again.", who)
+        who = "other processes are claiming the same GPUs"
+        raise NotFreeError(f"Nothing was picked because {who}. Try again.", who)
 
     def _read(self) -> Iterator[tuple[str, Claim]]:
         """Yield the claims of processes that have not started this one, with the UUID of the device."""

@@ -55,7 +55,7 @@ _INTERRUPTED = 5.0  # seconds that an engine may take to answer an interrupt
 _CONTROLLER = 5.0  # seconds that the controller may take to answer
 _AGAIN = 1.0  # seconds between two looks at what the engines do
 LONGEST_ERROR = 200  # characters
-_START_ANEW = "%gpu_cluster stop, and start anew"
+_START_ANEW = "To start again: %gpu_cluster stop, then %gpu_cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Cluster:
         *,
         processes: LocalProcesses | None = None,  # None: somebody else has started them
         end: Callable[[], None] | None = None,  # None: `stop` only lets go of them
-        how_to_restart: str = "",  # if that is not up to us, as a clause
+        how_to_restart: str = "",  # if that is not up to us, as a sentence without its full stop
     ) -> None:
         self.client, self._processes, self._end, self._how_to_restart = client, processes, end, how_to_restart
         self.engines = {engine.number: engine for engine in engines}
@@ -197,7 +197,7 @@ class Cluster:
         wanted = list(self.engines if numbers is None else numbers)
         if unknown := [number for number in wanted if number not in self.engines]:
             there = listed(map(str, self.engines))
-            raise ClusterError(f"There is no engine {unknown[0]}; there are {there}.")
+            raise ClusterError(f"There is no engine {unknown[0]}. There are {there}.")
         return [self.engines[number] for number in wanted]
 
     def check(self, numbers: Iterable[int] | None = None) -> list[Engine]:
@@ -205,30 +205,27 @@ class Cluster:
         self._check_controller()
         wanted, ended = self.find(numbers), self.ended
         if gone := [engine for engine in wanted if engine in ended]:
+            how = f"{about(gone, 'has', 'have')} ended. {self.how_to_restart(gone)}"
             others = ",".join(str(engine.number) for engine in wanted if engine not in ended)
-            also = f", and %%px --targets {others} runs on the others" if others else ""
-            raise ClusterError(f"{about(gone, 'has', 'have')} ended: {self.how_to_restart(gone)}{also}.")
+            raise ClusterError(f"{how}. To use the others: %%px --targets {others}" if others else how)
         if left := [engine for engine in wanted if self._is_left(engine.number)]:
-            raise ClusterError(f"{self.still_running(left)}.")
+            raise ClusterError(self.still_running(left))
         return wanted
 
     def still_running(self, engines: Sequence[Engine]) -> str:
         """Return what to do about engines that have not answered an interrupt, without a full stop."""
-        return (
-            f"{about(engines, 'runs', 'run')} on what was interrupted, in code that does not ask for "
-            f"interrupts: {self.how_to_restart(engines)}"
-        )
+        return f"{about(engines, 'does', 'do')} not respond to the interrupt. {self.how_to_restart(engines)}"
 
     def how_to_restart(self, engines: Sequence[Engine]) -> str:
-        """Return what starts engines anew, as a clause."""
+        """Return what restarts engines, as a sentence without its full stop."""
         if not self.can_restart:
             return self._how_to_restart
         numbers = ",".join(str(engine.number) for engine in engines)
-        return f"%gpu_cluster restart {numbers} starts {'it' if len(engines) == 1 else 'them'} anew"
+        return f"To restart {'it' if len(engines) == 1 else 'them'}: %gpu_cluster restart {numbers}"
 
     @public
     def restart(self, numbers: Iterable[int] | None = None) -> list[Engine]:
-        """End engines, whatever they do, and start them anew with their GPUs; return them.
+        """Restart engines, whatever they do, with the same GPUs; return them.
 
         Parameters
         ----------
@@ -246,7 +243,7 @@ class Cluster:
         if not engines:
             return []
         if self._processes is None:
-            raise ClusterError(f"{capitalized(self.how_to_restart(engines))}.")
+            raise ClusterError(self.how_to_restart(engines))
         meant = [engine.number for engine in engines]
         self._processes.expected.update(meant)
         if alive := [number for number in meant if number in self.client.ids]:
@@ -340,7 +337,7 @@ class Cluster:
     def _check_controller(self) -> None:
         """Raise ClusterError if the controller has ended: it never answers then."""
         if self._processes and not self._processes.has_controller:
-            raise ClusterError(f"The controller of the engines has ended: {_START_ANEW}.")
+            raise ClusterError(f"The controller of the engines has ended. {_START_ANEW}")
 
     def _follow(self) -> None:
         """Note since when engines are busy or idle, and report those of somebody else's that have ended."""
@@ -355,9 +352,9 @@ class Cluster:
     def _note_end(self, number: int, how: str, last: Sequence[str]) -> None:
         """Write that a process has ended: how, and the last lines that it has written."""
         if engine := self.engines.get(number):
-            text = f"{capitalized(engine.label)}: {how}; {self.how_to_restart([engine])}."
+            text = f"{capitalized(engine.label)}: {how}. {self.how_to_restart([engine])}"
         else:
-            text = f"The controller of the engines: {how}; {_START_ANEW}."
+            text = f"The controller of the engines: {how}. {_START_ANEW}"
         sys.stderr.write("\n".join([text, *last, ""]))
 
 
@@ -391,7 +388,7 @@ def busy_engines(client: Any) -> set[int]:
     try:
         queues = answers.get(timeout=_CONTROLLER)
     except Empty:
-        raise ClusterError(f"The controller of the engines does not answer: {_START_ANEW}.") from None
+        raise ClusterError(f"The controller of the engines does not answer. {_START_ANEW}") from None
     idle = {"queue": 0, "tasks": 0}
     return {number for number in client.ids if idle.items() - queues.get(number, idle).items()}
 
@@ -417,7 +414,7 @@ def current_cluster() -> Cluster:
     """Return the cluster of this process; ClusterError if there is none."""
     if running := running_cluster():
         return running
-    raise ClusterError("No engines run here: %gpu_cluster starts one for each GPU.")
+    raise ClusterError("No engines run. To start one for each GPU: %gpu_cluster")
 
 
 def use(cluster: Cluster) -> None:

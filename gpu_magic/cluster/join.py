@@ -59,15 +59,15 @@ class Introduction(NamedTuple):
 def join(
     client: Any,
     end: Callable[[], None] | None = None,
-    how_to_restart: str = "only what has started it can start it anew",
+    how_to_restart: str = "Only the program that started the engines can restart them",
 ) -> Cluster:
     """Divide the GPUs of each host among its engines; if one can't be used, none is changed."""
     if not client.ids:
-        raise ClusterError("This client has no engines: start some, or wait for them.")
+        raise ClusterError("This client has no engines. Start some, or wait for them.")
     until = time.monotonic() + ENDING
     while busy := sorted(busy_engines(client)):
         if time.monotonic() >= until:
-            raise ClusterError(f"Engine {busy[0]} is busy: wait until all are idle, and try again.")
+            raise ClusterError(f"Engine {busy[0]} is busy. Try again when all are idle.")
         time.sleep(_AGAIN)
     known = _ask(client, introduce, {number: (number, _version()) for number in client.ids})
     shares = divide(known.values())
@@ -97,7 +97,7 @@ def start_profile(profile: str, count: int | None) -> Cluster:
         ProfileDir.find_profile_dir_by_name(get_ipython_dir(), profile)
     except ProfileDirError:
         make = f"ipython profile create --parallel {profile}"
-        raise ClusterError(f"There is no IPython profile {profile}; {make} makes one.") from None
+        raise ClusterError(f"There is no IPython profile {profile}. To make one: {make}") from None
     # What it logs on the way it would print in the cell.
     theirs = ipyparallel.Cluster(profile=profile, n=count, log_level=logging.ERROR)
     # Its own loop: what has begun can be ended at any time.
@@ -121,7 +121,7 @@ def start_profile(profile: str, count: int | None) -> Cluster:
         run(theirs.start_cluster(n=count))
         client = run(theirs.connect_client())
         client.wait_for_engines(count, timeout=theirs.engine_timeout, interactive=False)
-        hint = f"%gpu_cluster stop, and --profile {profile} again, starts it anew with all others"
+        hint = f"To restart all engines: %gpu_cluster stop, then %gpu_cluster --profile {profile}"
         return join(client, end, hint)
     except BaseException as error:  # also an interrupt
         output = "\n".join(engines.get_output() for engines in theirs.engines.values()).strip()
@@ -131,7 +131,7 @@ def start_profile(profile: str, count: int | None) -> Cluster:
         if isinstance(error, ClusterError) or not isinstance(error, Exception):
             raise
         why = shortened(output.rpartition("\n")[2].strip() or as_line(error), LONGEST_ERROR)
-        raise ClusterError(f"The profile {profile} has started no engines: {why}.") from error
+        raise ClusterError(f"The profile {profile} started no engines: {why}.") from error
 
 
 def divide(engines: Iterable[Introduction]) -> dict[int, tuple[Device, ...]]:
@@ -150,8 +150,8 @@ def divide(engines: Iterable[Introduction]) -> dict[int, tuple[Device, ...]]:
         for group in groups.values():
             devices, count = group[0].devices, len(group)
             if len(devices) < count:
-                there_are = f"{counted(count, 'engine')} and {counted(len(devices), 'GPU')} that can be used"
-                raise ClusterError(f"On {host} are {there_are}; each engine needs one.")
+                there_are = f"{counted(count, 'engine')} and only {counted(len(devices), 'GPU')}"
+                raise ClusterError(f"{host} has {there_are}. Each engine needs one.")
             if any(isinstance(device, MigInstance) for device in devices):
                 devices = devices[:count]
             size, more = divmod(len(devices), count)
@@ -161,8 +161,8 @@ def divide(engines: Iterable[Introduction]) -> dict[int, tuple[Device, ...]]:
         if len(frozenset[str]().union(*groups)) < sum(map(len, groups)):
             variable = names_of(vendor_of(devices))[0]
             raise ClusterError(
-                f"On {host} engines were given GPUs that overlap: give all of them the same {variable}, or "
-                "each its own GPUs."
+                f"The GPUs of the engines on {host} overlap. Give all engines the same {variable}, or each "
+                "engine its own GPUs."
             )
     return {number: shares[number] for number in sorted(shares)}
 
@@ -176,13 +176,13 @@ def _ask(client: Any, function: Callable[..., Any], given: Mapping[int, tuple[An
         try:
             found[number] = reply.get(max(deadline - time.monotonic(), 0))
         except TimeoutError:
-            raise ClusterError(f"Engine {number} has not answered within {_ANSWER:.0f} s.") from None
+            raise ClusterError(f"Engine {number} did not answer within {_ANSWER:.0f} s.") from None
         except ipyparallel.error.RemoteError as error:
             if error.ename == "ClusterError":
                 raise ClusterError(error.evalue) from None
             raise ClusterError(
-                f"gpu_magic can't be used in engine {number} ({as_line(error)}): install {_version()} for "
-                "the Python there."
+                f"gpu_magic does not work in engine {number} ({as_line(error)}). Install gpu_magic "
+                f"{_version()} there."
             ) from None
     return found
 
@@ -201,7 +201,7 @@ def introduce(number: int, version: str) -> Introduction:
     """Say what this engine was given. Nothing is changed."""
     where = f"Engine {number} on {_host()}"
     if version != _version():
-        raise ClusterError(f"{where} has gpu_magic {_version()}: install {version}, as this process has.")
+        raise ClusterError(f"{where} has gpu_magic {_version()}. Install {version}, as in this process.")
     session = current()
     inventory = read_machine(session)
     try:
@@ -220,15 +220,15 @@ def settle(number: int, uuids: Sequence[str], variables: Mapping[str, str], only
     try:
         choice = apply(session, ",".join(uuids), dry_run=only_try)
     except ChoiceError as error:
-        raise ClusterError(f"Engine {number} on {_host()} can't have its GPU: {error}") from None
+        raise ClusterError(f"Engine {number} on {_host()} cannot have its GPU: {error}") from None
     if choice.too_late:
         guard, labels = choice.too_late.guard, listed(device.label for device in choice.devices)
         why = str(guard)
         if guard.state is State.FROZEN:
-            why = f"{guard.runtime} was {guard.seen} there, with {guard.frozen_to}"
+            why = f"{guard.runtime} {guard.seen} there and keeps {guard.frozen_to}"
         raise ClusterError(
-            f"Engine {number} on {_host()} can't be given {labels}: {why}. Start it anew, and let it have "
-            f"its GPU before anything starts {guard.runtime} there."
+            f"Engine {number} on {_host()} cannot use {labels}: {why}. Restart it, and give it its GPU "
+            f"before anything starts {guard.runtime} there."
         )
     if not only_try:
         for name, value in variables.items():

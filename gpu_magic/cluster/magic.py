@@ -34,24 +34,22 @@ class GpuClusterMagic:
         self._shell = shell
 
     def gpu_cluster(self, line: str) -> None:
-        """Start one engine for each GPU: an interpreter of its own, which sees that GPU alone as cuda:0.
+        """Start one engine per GPU: an interpreter that sees only that GPU, as cuda:0.
 
-        %gpu_cluster             one for each GPU that this kernel has; where they run, show them
-        %gpu_cluster 2,0         on these GPUs, in this order; auto:4, UUIDs and all else as after %gpus
-        %gpu_cluster -n 2        on the first two of this kernel's; also --count 2
-        %gpu_cluster restart 2   end engine 2, whatever it does, and start it anew; without a number, start
-                                 those anew that have ended
-        %gpu_cluster stop        end all of them
+        %gpu_cluster             start one for each GPU of this kernel, or show those that run
+        %gpu_cluster 2,0         start them on these GPUs; also auto:4 and all else as after %gpus
+        %gpu_cluster -n 2        start them on the kernel's first two GPUs; also --count 2
+        %gpu_cluster restart 2   restart engine 2; without a number, those that have ended
+        %gpu_cluster stop        end all engines
 
-        --profile slurm -n 16    have ipyparallel start engines as this IPython profile says, by ssh or Slurm:
-                                 those of one host divide the GPUs that they were given there
-        --force                  allow GPUs outside those that the kernel was started with
+        --profile slurm -n 16    start engines with this IPython profile (ssh, Slurm)
+        --force                  allow GPUs outside those that the kernel was given
 
-        What runs in them is ipyparallel's: %%px runs a cell in each, and %autopx all cells; and
-        gpu_magic.map(function, items) calls a function in whichever is free. Each engine is a rank for
-        torch.distributed, jax.distributed and TensorFlow, and keeps its variables from cell to cell. It can
-        be started at any time, also once CUDA has started here. Engines end with this kernel.
-        gpu_magic.cluster(client) uses engines that somebody else has started.
+        ipyparallel's %%px runs a cell in each engine, %autopx all cells. gpu_magic.map(function, items)
+        calls a function in free engines. Each engine is a rank for torch.distributed, jax.distributed and
+        TensorFlow, and keeps its variables. With a profile, the engines of a host divide its GPUs. Engines
+        also work after CUDA has started, and end with this kernel. gpu_magic.cluster(client) uses engines
+        that another program has started.
         """
         options = read("%gpu_cluster", line)
         word, _, rest = options.request.partition(" ")
@@ -60,7 +58,7 @@ class GpuClusterMagic:
                 raise ClusterError(f"%gpu_cluster {word} takes no options.")
             getattr(self, f"_{word}")(rest.strip())
         elif difflib.get_close_matches(word, _WORDS):
-            raise refusal(f"There is no %gpu_cluster {word}: try %gpu_cluster alone, restart 1 or stop.")
+            raise refusal(f"There is no %gpu_cluster {word}. Try %gpu_cluster restart 1 or %gpu_cluster stop")
         elif options.request or options.profile or (running := running_cluster()) is None:
             self._start(options)
         else:
@@ -75,7 +73,7 @@ class GpuClusterMagic:
         print(cluster)
         if not options.profile:
             devices = [device for engine in cluster.engines.values() for device in engine.devices]
-            instead = "%gpu_cluster stop, and %gpu_cluster 0,1 uses others"
+            instead = "To choose GPUs: %gpu_cluster stop, then %gpu_cluster 0,1"
             is_chosen = bool(options.request) or count is not None or variables_now().name_gpus
             for note in gpu_notes(devices, instead, is_chosen=is_chosen):
                 print(note)
@@ -83,14 +81,16 @@ class GpuClusterMagic:
     def _restart(self, numbers: str) -> None:
         words = [word for word in re.split(r"[\s,]+", numbers) if word]
         if not all(re.fullmatch(r"[0-9]{1,9}", word) for word in words):
-            raise ClusterError(f"Engines have numbers: %gpu_cluster restart 0,1, and not {numbers}.")
+            raise ClusterError(f"{numbers} is not an engine's number. Try %gpu_cluster restart 0,1")
         restarted = current_cluster().restart(map(int, words) if words else None)
-        print(f"{listed(map(str, restarted))} started anew." if restarted else "All engines run.")
+        print(f"Restarted: {listed(map(str, restarted))}." if restarted else "All engines run.")
 
     def _stop(self, rest: str) -> None:
         if rest:
-            raise ClusterError(f"%gpu_cluster stop ends all engines; %gpu_cluster restart {rest} ends some.")
+            raise ClusterError(
+                f"%gpu_cluster stop ends all engines. To restart some: %gpu_cluster restart {rest}"
+            )
         cluster = current_cluster()
         cluster.stop()
-        became = "ended" if cluster.owns_engines else "let go of: what has started them can end them"
+        became = "ended" if cluster.owns_engines else "released. The program that started them can end them"
         print(f"{counted(len(cluster.engines), 'engine')} {became}.")

@@ -51,7 +51,7 @@ def map_over(fn: Callable[[Any], Any], items: Iterable[Any], gpus: str) -> list[
     """Do what `gpu_magic.map` does; `gpus` is as typed after `%gpus`."""
     cluster = current_cluster()
     if not callable(fn):
-        raise ClusterError(f"map calls a function with each item, and {fn!r:.40} is none.")
+        raise ClusterError(f"{fn!r:.40} is not a function, which map calls with each item.")
     numbers = [engine.number for engine in cluster.check(_numbers_with(cluster, gpus))]
     try:
         calls = _Calls(cluster, numbers, fn, list(items))
@@ -72,7 +72,7 @@ def _numbers_with(cluster: Cluster, gpus: str) -> list[int]:
         having = {number for number, device in devices if _is(device, str(name))}
         if not having:
             what = f"GPU {name}" if isinstance(name, int) else printable(name)
-            raise ClusterError(f"No engine has {what}: they have {listed(one.label for _, one in devices)}.")
+            raise ClusterError(f"No engine has {what}. They have {listed(one.label for _, one in devices)}.")
         found |= having
     return sorted(found)
 
@@ -159,7 +159,7 @@ class _Calls:
             del self._open[position]
 
     def end(self, error: BaseException) -> BaseException:
-        """End the calls that run, start engines anew that have ended or go on; return the error in words."""
+        """End the calls that run, restart engines that have ended or go on; return the error in words."""
         with suppress(KeyboardInterrupt), uninterrupted():  # what has ended the calls is raised
             forgotten = self._forget()
             # All that begins now returns by itself. An interrupt is for the rest: one that reaches an engine
@@ -173,10 +173,9 @@ class _Calls:
             self._show(_LATE)
             if (ended := self._ended()) and not isinstance(error, KeyboardInterrupt | CallFailed):
                 error = self._engines_ended(ended)
-            if (anew := [*ended, *left]) and self._cluster.can_restart:
-                self._cluster.restart(engine.number for engine in anew)
-                were = about(anew, "was started anew: its", "were started anew: their")
-                error.add_note(f"{were} variables are gone.")
+            if (again := [*ended, *left]) and self._cluster.can_restart:
+                self._cluster.restart(engine.number for engine in again)
+                error.add_note(f"{about(again, 'was', 'were')} restarted without variables.")
         if isinstance(error, KeyboardInterrupt):
             show_as(error, "KeyboardInterrupt", *getattr(error, "__notes__", ()))
         return error
@@ -191,9 +190,9 @@ class _Calls:
         return [engine for engine in self._cluster.ended if engine.number in self._numbers]
 
     def _failed(self, failure: Failure, number: int, position: int | None) -> CallFailed:
-        what = f"{self._name} can't be used"
+        what = f"{self._name} cannot be loaded"
         if position is not None:
-            what = f"{capitalized(self._item(position))} has failed"
+            what = f"{capitalized(self._item(position))} failed"
         text = failure.text
         shell = get_ipython()
         # IPython before 8.1 calls cells in tracebacks by their files.
@@ -211,8 +210,10 @@ class _Calls:
             if not reply.done() or getattr(reply.exception(), "ename", "") == "EngineError"
         ]
         position = lost[0] if len(lost) == 1 else None  # else it can't be known which of them has run
-        work = f"{self._name} was mapped" if position is None else f"it worked on {self._item(position)}"
-        return CallFailed(f"{about(ended, 'has', 'have')} ended while {work}.", position, ended[0].number, "")
+        work = f"calls of {self._name}" if position is None else self._item(position)
+        return CallFailed(
+            f"{about(ended, 'has', 'have')} ended during {work}.", position, ended[0].number, ""
+        )
 
     def _item(self, position: int) -> str:
         """Return what a message calls an item: its position and itself, `item 3 (0.01)`."""

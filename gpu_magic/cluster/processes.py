@@ -83,7 +83,7 @@ class LocalProcesses:
 
     def wait_for_answer(self, number: int, has_answered: Callable[[], bool]) -> None:
         """Wait until a process has answered: ClusterError if it has ended, or takes over a minute."""
-        self._wait(has_answered, _WAIT, f"{_name(number)} has not answered within {_WAIT} s.", number)
+        self._wait(has_answered, _WAIT, f"{_name(number)} did not answer within {_WAIT} s.", number)
 
     def wait_for_start(self, number: int, client: Any) -> None:
         """Wait until the controller has an engine."""
@@ -92,7 +92,7 @@ class LocalProcesses:
     def wait_for_end(self, number: int, client: Any) -> None:
         """Wait until nothing of an engine is left, and the controller knows."""
         thread = self._running[number][1]
-        says = f"{_name(number)} has not ended within {_END} s: %gpu_cluster stop, and start anew."
+        says = f"{_name(number)} did not end within {_END} s. To end all engines: %gpu_cluster stop"
         self._wait(lambda: not thread.is_alive() and number not in client.ids, _END, says)
 
     def _wait(self, is_true: Callable[[], bool], seconds: float, says: str, *numbers: int) -> None:
@@ -100,7 +100,7 @@ class LocalProcesses:
         while not is_true():
             for number in {_CONTROLLER, *numbers} & self._ended.keys():
                 last = "".join(self._last_lines(number)[-1:])
-                raise ClusterError(f"{_name(number)}: {self._ended[number]} while it started. {last}")
+                raise ClusterError(f"{_name(number)} {self._ended[number]} while starting. {last}")
             if time.monotonic() > deadline:
                 raise ClusterError(says)
             time.sleep(_AGAIN)

@@ -114,7 +114,7 @@ class PxMagics(ParallelMagics):  # type: ignore[misc]
         if there := [number for number in running if number in cluster.client.ids]:
             cluster.client.abort(result, targets=there, block=False)  # where it has not begun
         left = cluster.interrupt(running)
-        return [f"{cluster.still_running(left)}."] if left else []
+        return [cluster.still_running(left)] if left else []
 
 
 def add_px(cluster: Cluster) -> None:

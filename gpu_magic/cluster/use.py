@@ -72,22 +72,22 @@ def cluster(
     """
     check_count("cluster", count)
     if running_cluster():
-        raise ClusterError("Engines run already: %gpu_cluster stop ends them.")
+        raise ClusterError("Engines already run. To end them: %gpu_cluster stop")
     try:
         ipyparallel = import_module("ipyparallel")
     except ImportError:
         raise ClusterError(
-            "Engines are ipyparallel's, which is not installed here: pip install ipyparallel cloudpickle"
+            "Engines need ipyparallel, which is not installed: pip install ipyparallel cloudpickle"
         ) from None
     if profile is not None:
         if gpus is not None or force:
-            raise ClusterError("A profile says which engines there are: it goes with -n and nothing else.")
+            raise ClusterError("--profile goes only with -n.")
         from gpu_magic.cluster.join import start_profile
 
         made = start_profile(profile, count)
     elif isinstance(gpus, ipyparallel.Client):
         if count is not None or force:
-            raise ClusterError("All engines of a client are used, as they are: it goes with no options.")
+            raise ClusterError("A client goes with no options: all its engines are used.")
         from gpu_magic.cluster.join import join
 
         made = join(gpus)
@@ -159,8 +159,8 @@ def map(  # noqa: A001 - it is `gpu_magic.map`; nothing here uses Python's own
     ------
     CallFailed
         A call has failed, or its engine has ended: the first one ends all. Its message has the traceback. An
-        engine that has ended, or that does not answer an interrupt, is started anew, without its variables;
-        so it is after a KeyboardInterrupt.
+        engine that has ended, or that does not respond to an interrupt, is restarted without its variables,
+        also after a KeyboardInterrupt.
     ChoiceError, ClusterError, LaunchError
         No engines run, or not on these GPUs; cloudpickle is not installed; or the function or an item can't
         be handed over, as it can't be pickled or is on a GPU. Nothing has run.

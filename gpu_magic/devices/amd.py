@@ -44,7 +44,7 @@ _REASONS = {
     "hbm_thm_residency_acc": "heat",
 }
 _WHETHER = ("throttle_status", "indep_throttle_status")
-_NO_REASON = "a reason that the driver does not give"
+_NO_REASON = "a reason that the driver does not report"
 # What isn't known is "N/A", or in older versions of amdsmi the highest number of 32 or 64 bits.
 _HIGHEST_COUNTS = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 _LATEST = 5.0  # seconds after a look, until which the next one says what holds now
@@ -53,7 +53,7 @@ _MISFIT = (
     "AMD's GPUs can't be read: the module amdsmi does not fit the library libamd_smi.so here. "
     "ROCm brings one that does: pip install /opt/rocm/share/amd_smi"
 )
-_HUNG_DRIVER = "The AMD driver does not answer: a call did not come back in time. It may do so later."
+_HUNG_DRIVER = "The AMD driver does not answer: a call timed out. It may answer later."
 
 
 class Throttling:
@@ -157,7 +157,7 @@ class Amd:
         try:
             (handles,) = self._timeout.call([("open", self._list_handles)])
         except self._amdsmi.AmdSmiException as error:
-            self._machine = Inventory(problem=f"AMD SMI is not answering: it says {_reason(error)}.")
+            self._machine = Inventory(problem=f"AMD SMI does not answer: {_reason(error)}.")
         if handles is None:
             self._cards = []
             return
@@ -194,7 +194,7 @@ class Amd:
         )
         is_refused = all(getattr(error, "err_code", None) in _REFUSALS for error in refusals)
         if (total, status) == (UNKNOWN, GpuStatus()) and not is_refused:
-            return replace(card.gpu, problem=f"not answering: AMD SMI says {_reason(refusals[-1])}")
+            return replace(card.gpu, problem=f"not answering: AMD SMI reports {_reason(refusals[-1])}")
         return replace(card.gpu, memory_total=total, status=status)
 
     def _read_limits(self, card: _Card) -> Limits:

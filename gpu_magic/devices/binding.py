@@ -40,7 +40,7 @@ def _hiding() -> str:
     file = Path((spec and spec.origin) or "")
     if file.name != "pynvml.py" or not {"site-packages", "dist-packages"}.isdisjoint(file.parts):
         return ""
-    return f"{printable(str(file))} hides NVIDIA's module of this name: rename it, and restart Python."
+    return f"{printable(str(file))} hides NVIDIA's module of this name. Rename it, then restart Python."
 
 
 try:
@@ -49,8 +49,8 @@ try:
         warnings.simplefilter("ignore", FutureWarning)
         import pynvml
 except Exception as error:  # a file of this name can raise anything
-    missing = "NVIDIA's package nvidia-ml-py can't be imported: pip install --force-reinstall nvidia-ml-py"
-    raise BindingError(_hiding() or f"{missing}, and restart Python.") from error
+    missing = "NVIDIA's package nvidia-ml-py cannot be imported. Restart Python after this"
+    raise BindingError(_hiding() or f"{missing}: pip install --force-reinstall nvidia-ml-py") from error
 
 # Why GPUs can't be read with it, as a sentence; empty where they can.
 PROBLEM = ""
@@ -58,28 +58,23 @@ if not all(hasattr(pynvml, name) for name in _NEEDED):
     if hiding := _hiding():  # it need not have anything of what other modules use as they are loaded
         raise BindingError(hiding)
     PROBLEM = (
-        "The module pynvml here is too old, or not NVIDIA's: pip uninstall pynvml, then "
-        "pip install --force-reinstall nvidia-ml-py, and restart Python."
+        "The module pynvml is too old, or not NVIDIA's. Restart Python after this: "
+        "pip uninstall -y pynvml && pip install --force-reinstall nvidia-ml-py"
     )
 
 # Why no GPU can be read, as sentences.
-HUNG_DRIVER = "The NVIDIA driver does not answer: a call did not come back in time. It may do so later."
-NO_GPU = (
-    "The NVIDIA driver is there, and it has no GPU. A container has to be given one: docker run --gpus all."
-)
+HUNG_DRIVER = "The NVIDIA driver does not answer: a call timed out. It may answer later."
+NO_GPU = "The NVIDIA driver has no GPU. To give a container its GPUs: docker run --gpus all"
 NO_LIBRARY = (
-    "No GPU can be seen, as NVML is not here (libnvidia-ml.so.1 of the NVIDIA driver). In a container that "
-    "has a GPU, NVIDIA_DRIVER_CAPABILITIES=compute,utility adds it."
+    "No GPU can be read because NVML is missing (libnvidia-ml.so.1 of the NVIDIA driver). In a container "
+    "with a GPU, NVIDIA_DRIVER_CAPABILITIES=compute,utility adds it."
 )
-NOT_LOADED = (
-    "The NVIDIA driver is installed and not loaded: running nvidia-smi as an administrator, or a reboot, "
-    "loads it."
-)
+NOT_LOADED = "The NVIDIA driver is installed but not loaded. An administrator can load it: nvidia-smi"
 OUTDATED = (
-    "The NVIDIA driver was updated while its old kernel module is still loaded (driver/library version "
-    "mismatch): rebooting fixes it."
+    "The NVIDIA driver was updated, but its old kernel module is still loaded (driver/library version "
+    "mismatch). Reboot to fix this."
 )
-REFUSED = "The NVIDIA driver refuses this user: an administrator can give access to /dev/nvidia*."
+REFUSED = "The NVIDIA driver refuses this user. An administrator can give access to /dev/nvidia*."
 _SENTENCES = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_LIBRARY,
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: NOT_LOADED,
@@ -89,18 +84,18 @@ _SENTENCES = {
 # The same of one GPU, as it goes on after "GPU 1 is".
 _OF_ONE_GPU = {
     pynvml.NVML_ERROR_NO_PERMISSION: "closed to this user: an administrator can give access to /dev/nvidia*",
-    pynvml.NVML_ERROR_GPU_IS_LOST: "not answering: the driver says this GPU is lost",
+    pynvml.NVML_ERROR_GPU_IS_LOST: "not answering: the driver reports this GPU as lost",
 }
 
 
 def explain(error: Any) -> str:
     """Return what an NVML error about the machine means, as a sentence."""
-    return _SENTENCES.get(error.value) or f"The NVIDIA driver is not answering: it says {error}."
+    return _SENTENCES.get(error.value) or f"The NVIDIA driver does not answer: {error}."
 
 
 def explain_of_gpu(error: Any) -> str:
     """Return what an NVML error about one GPU means, as it goes on after "GPU 1 is"."""
-    return _OF_ONE_GPU.get(error.value) or f"not answering: the driver says {error}"
+    return _OF_ONE_GPU.get(error.value) or f"not answering: the driver reports {error}"
 
 
 def list_gpus(root: Path) -> tuple[Gpu, ...]:

@@ -22,7 +22,7 @@ __all__ = ["HUNG", "IDENTITY_SECONDS", "CallTimeout"]
 
 T = TypeVar("T")
 
-HUNG = "not answering: a call into the driver did not come back in time"  # after "GPU 1 is"
+HUNG = "not answering: a call to the driver timed out"  # after "GPU 1 is"
 # How long names and numbers are kept: an administrator can split a GPU, or bring a lost one back, while a
 # kernel stays open for days.
 IDENTITY_SECONDS = 60.0

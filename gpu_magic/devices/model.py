@@ -104,7 +104,7 @@ class Claim:
         how = f"claimed by {'you' if self.is_own else self.owner}{what},"
         if self.waits:
             waiter = f"your {self.notebook or 'other process'}" if self.is_own else f"{self.owner}{what}"
-            how = f"left to {waiter}, waiting"
+            how = f"kept for {waiter}, waiting"
         idle = f", {text}" if (text := idle_text(self.idle)) else ""
         return printable(f"{how} since {since_text(self.since)}{idle}")
 

@@ -58,12 +58,12 @@ _SIMULATED = "gpu_magic.devices.simulated"
 _ROOM = 64  # processes that are listed in one call
 
 _NO_NVML = (
-    "NVML is not here (libnvidia-ml.so.1), so neither figures nor processes are known: a container has it "
-    "when it is started with NVIDIA_DRIVER_CAPABILITIES=compute,utility."
+    "NVML is missing (libnvidia-ml.so.1), so figures and processes are unknown: in a container, "
+    "NVIDIA_DRIVER_CAPABILITIES=compute,utility adds it."
 )
 _STARTING = (
     "gpu_magic is waiting for the NVIDIA driver, which can take seconds to start each GPU. "
-    "An interrupt ends the wait."
+    "Interrupt to stop waiting."
 )
 # In the order of NVML's numbers (`nvmlComputeMode_t`).
 _COMPUTE_MODES: tuple[ComputeMode, ...] = ("Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process")

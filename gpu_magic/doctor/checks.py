@@ -49,23 +49,23 @@ def check_device_files(facts: Facts) -> Iterator[Finding]:
     paths = {file.path for file in where.devices}
     closed = [file.path for file in where.devices if file.is_closed]
     if any(file.error == "EPERM" and not file.is_closed for file in where.devices):
-        what = "The system refuses NVIDIA's device files, though their permissions are open (EPERM)."
+        what = "The system refuses access to NVIDIA's device files despite open permissions (EPERM)."
         # `systemctl daemon-reload` on the host does that: nvidia-docker #1730.
         again = _CONTAINERS.get(where.container, _DOCKER)[2] if where.container else ""
         meaning = "This container has lost its GPUs. On its host:" if again else "A job may have no GPU."
         yield _wrong(about, what, meaning, again)
     elif closed:
         shown = [closed[0], f"{len(closed) - 1} more device files"] if closed[3:] else closed
-        what = f"This user may not open {listed(shown)}."
+        what = f"You may not open {listed(shown)}."
         if {file.path for file in where.devices if file.is_of_gpu} > set(closed):
-            meaning = "A scheduler closes those of GPUs that others were given. CUDA leaves these GPUs out."
+            meaning = "A scheduler closes the files of other jobs' GPUs. CUDA leaves these GPUs out."
             yield _aside(about, what, meaning)
         else:
-            meaning = "CUDA sees no GPU. Unless a scheduler has closed them, an administrator can open them:"
+            meaning = "CUDA sees no GPU. Unless a scheduler closed the files, an administrator can open them:"
             yield _wrong(about, what, meaning, _OPEN)
     if "/dev/nvidiactl" in paths and not (where.makes_devices or "/dev/nvidia-uvm" in paths):
-        what = "/dev/nvidia-uvm is missing, and CUDA does not start without it."
-        meaning = f'CUDA says "unknown error" (999) though nvidia-smi works. {facts.on_host}'.rstrip()
+        what = "/dev/nvidia-uvm is missing. CUDA does not start without it."
+        meaning = f'CUDA fails with "unknown error" (999), but nvidia-smi works. {facts.on_host}'.rstrip()
         yield _wrong(about, what, meaning, "sudo nvidia-modprobe -c 0 -u")
 
 
@@ -74,7 +74,7 @@ def check_driver(facts: Facts) -> Iterator[Finding]:
     if machine is UNKNOWN or machine.simulated:
         return
     if packages is not UNKNOWN and packages.binding_problem:
-        what = "Another package of the name pynvml hides NVIDIA's nvidia-ml-py: no GPU can be read."
+        what = "Another package of the name pynvml hides NVIDIA's nvidia-ml-py, so no GPU can be read."
         lines = ("uninstall -y pynvml", "install --force-reinstall nvidia-ml-py")
         yield _wrong("driver", what, f"Then {facts.restart}.", "\n".join(pip(line, facts) for line in lines))
         return
@@ -97,16 +97,16 @@ def _no_gpu(problem: str, facts: Facts) -> Sequence[str]:
     where = facts.where
     with_gpus, _, again = _CONTAINERS.get(where.container, _DOCKER)
     if where.kind in _MENUS and not where.devices:
-        return f"{where.kind} has given this notebook no GPU.", "", _MENUS[where.kind]
+        return f"This notebook has no GPU on {where.kind}.", "", _MENUS[where.kind]
     if NO_LIBRARY in problem:
         what, meaning, mend = _no_library(facts)
         amd = problem.replace(NO_LIBRARY, "").strip()  # why there is none of AMD's
         return what, f"{amd} {meaning}".strip(), mend
     if OUTDATED in problem and where.container not in ("", "apptainer"):  # Apptainer's are the host's
-        what = "This container has the driver's libraries of another version than its host's kernel module."
-        return what, "If nvidia-smi also fails on the host, reboot the host. Else, from the host:", again
+        what = "The driver's libraries in this container have another version than the host's kernel module."
+        return what, "If nvidia-smi also fails on the host, reboot the host. Otherwise, on the host:", again
     if NO_GPU in problem and where.container:
-        return "The NVIDIA driver is there, and this container was started without GPUs.", "", with_gpus
+        return "This container was started without GPUs. The NVIDIA driver is there.", "", with_gpus
     if any(file.is_closed or file.error == "EPERM" for file in where.devices if not file.is_of_gpu):
         return ()
     mends = {OUTDATED: _REBOOT, HUNG_DRIVER: _REBOOT, REFUSED: _OPEN, NOT_LOADED: "sudo modprobe nvidia"}
@@ -123,22 +123,22 @@ def _no_library(facts: Facts) -> Sequence[str]:
     has_gpu = bool(where.module) or where.has_nvidia
     if where.kind == "WSL":
         page = "https://docs.nvidia.com/cuda/wsl-user-guide"
-        return "This WSL has no NVIDIA driver.", "Install it in Windows, and never in Linux:", page
+        return "This WSL has no NVIDIA driver.", "Install it in Windows, not in Linux:", page
     if where.kind == "Jetson":
-        return "This Jetson board has no NVML: its GPU is not shown.", "CUDA may work. See tegrastats.", ""
+        return "This Jetson board has no NVML, so its GPU is not shown.", "CUDA may work. See tegrastats.", ""
     if where.container and has_files:
-        what = "This container has device files of GPUs, and no NVML (libnvidia-ml.so.1)."
+        what = "This container has device files of GPUs, but no NVML (libnvidia-ml.so.1)."
         return what, 'The driver capability "utility" brings NVML, and "compute" brings CUDA.', with_all
     if where.container:
-        host = "Its host has some." if has_gpu else "Whether its host has some is not known."
+        host = "Its host has GPUs." if has_gpu else "Whether its host has GPUs is unknown."
         return "This container was started without GPUs.", host, with_gpus
     if has_gpu:
         loaded = f" (kernel module {where.module})" if where.module else ""
-        return f"This machine has an NVIDIA GPU, and no libraries of its driver{loaded}.", "", _GUIDE
-    seen = " that can be seen" * (where.is_on_bus is UNKNOWN)
-    what = f"This machine has no NVIDIA GPU{seen}, and no NVIDIA driver."
-    try_it = "GPU_MAGIC_SIMULATE=8xA100-80GB simulates some."
-    return what, f"On a cluster, a job on a node with GPUs has them. {try_it}", ""
+        return f"This machine has an NVIDIA GPU, but not the driver's libraries{loaded}.", "", _GUIDE
+    seen = " visible" * (where.is_on_bus is UNKNOWN)
+    what = f"This machine has no{seen} NVIDIA GPU and no NVIDIA driver."
+    try_it = "To simulate GPUs: GPU_MAGIC_SIMULATE=8xA100-80GB"
+    return what, f"On a cluster, start a job on a node with GPUs. {try_it}", ""
 
 
 def check_gpus(facts: Facts) -> Iterator[Finding]:
@@ -146,7 +146,7 @@ def check_gpus(facts: Facts) -> Iterator[Finding]:
     for gpu in facts.nvidia_gpus:
         found = _of_gpu(gpu, facts)
         if found and seen is not UNKNOWN and seen != () and gpu.label not in seen:
-            yield _aside("GPUs", found.what, "This process does not see it.")
+            yield _aside("GPUs", found.what, "It is not visible in this process.")
         elif found:
             yield found
 
@@ -159,7 +159,7 @@ def _of_gpu(gpu: Gpu, facts: Facts) -> Finding | None:
         if not all(one.problem for one in gpus):
             mend = _choose_meant(facts)
             meaning = (
-                "While it is visible, CUDA may not start, or may count the other GPUs differently. A reboot "
+                "While it is visible, CUDA may fail to start, or count the other GPUs differently. A reboot "
                 f"or nvidia-smi --gpu-reset brings it back.{' Until then, without it:' * bool(mend)}"
             )
         return _wrong("GPUs", f"{gpu.label} is {gpu.problem}.", meaning, mend)
@@ -167,10 +167,12 @@ def _of_gpu(gpu: Gpu, facts: Facts) -> Finding | None:
     if gpu.is_prohibited:
         return _wrong("GPUs", f"{mode}: no process can use CUDA on it.", mend=set_default)
     if gpu.is_split and not gpu.mig:
-        what = f"{gpu.label} is in MIG mode and has no MIG instance: CUDA can't use it."
+        what = f"{gpu.label} is in MIG mode and has no MIG instance, so CUDA cannot use it."
         mend = f"sudo nvidia-smi mig -i {gpu.index} -cgi 0 -C"
-        return _wrong("GPUs", what, "An administrator makes instances. The whole GPU as one:", mend)
-    what = f"{mode}, and another process has it: CUDA can't use it now."
+        return _wrong(
+            "GPUs", what, "An administrator can make instances. To make one of the whole GPU:", mend
+        )
+    what = f"{mode}, and another process uses it, so CUDA cannot use it now."
     if gpu.is_taken and gpus[1:]:
         return _aside("GPUs", what, mend=_choose(facts, "auto"))
     return _wrong("GPUs", what, mend=set_default) if gpu.is_taken else None
@@ -190,13 +192,13 @@ def check_visible_devices(facts: Facts) -> Iterator[Finding]:
     is_hidden = is_frozen and kernel.guard.is_known and not kernel.guard.devices
     is_lost = any(gpu.problem for gpu in machine.gpus)
     for note in kernel.notes:
-        if note.startswith("As this process was started: "):
-            yield _aside(name, note, "A later choice has taken its place.")
-        elif not (is_hidden and "has read" in note) and not (is_lost and "not answer" in note):
+        if note.startswith("At the start of this process: "):
+            yield _aside(name, note, "A later choice has replaced it.")
+        elif not (is_hidden and "was changed after" in note) and not (is_lost and "not answer" in note):
             is_wrong = kernel.seen is not UNKNOWN and not ("MIG instance" in note and kernel.seen)
             # The last sentence of the one about quotes is a command, too.
             what, mend = note.partition(" %env takes no quotes")[0], _choose_meant(facts)
-            meaning = "" if mend else "This process was started so. Only those who start it can change that."
+            meaning = "" if mend else "This process was started with it. Only who starts it can change that."
             yield (_wrong if is_wrong else _aside)(name, what, meaning, mend)
     if kernel.seen == () and not kernel.notes and not is_frozen:
         shown = f"{name}={shortened(value or '', 60)}" if (value or "").strip() else f"{name} is empty"
@@ -211,14 +213,14 @@ def _hidden(kernel: Kernel, facts: Facts, *, is_usable: bool, has_changed: bool)
     jobs = {"Slurm": "#SBATCH --gres=gpu:1", "LSF": '#BSUB -gpu "num=1"', "PBS": "#PBS -l select=1:ngpus=1"}
     asked = next((how for by, how in jobs.items() if kernel.grant.by.startswith(by)), "")
     if not is_usable:  # none can be chosen
-        return False, "It will hide GPUs also once they can be read.", ""
+        return False, "It also hides the GPUs when they can be read again.", ""
     if kernel.chose_none:
-        return False, "You have chosen so.", _choose(facts, "reset")
+        return False, "You chose this.", _choose(facts, "reset")
     if has_changed:
-        return True, "A cell has set it, or a module.", _choose(facts, "reset")
+        return True, "A cell or a module has set it.", _choose(facts, "reset")
     if asked:
-        return True, f"{kernel.grant.by} was given none. A job asks for one by:", asked
-    return True, "This process was started so.", _choose(facts, "all", force=kernel.program != "shell")
+        return True, f"{kernel.grant.by} was given no GPU. To request one in a job:", asked
+    return True, "This process was started with it.", _choose(facts, "all", force=kernel.program != "shell")
 
 
 def _choose(facts: Facts, what: str | tuple[Device, ...], *, force: bool = False) -> str:
@@ -284,8 +286,8 @@ def check_cuda(facts: Facts) -> Iterator[Finding]:
         return
     guard, about = kernel.guard, kernel.guard.runtime
     if guard.state is State.FROZEN and guard.is_known and not guard.devices:
-        what = f"{about} was {guard.seen} while no GPU was visible to it, and keeps that."
-        meaning = "What is set or chosen later has no effect on this process."
+        what = f"{about} {guard.seen} while no GPU was visible, so this process keeps none."
+        meaning = "A later choice has no effect on this process."
         if kernel.program != "kernel":
             meaning += f" To use GPUs, {facts.restart}. Before anything uses {about}:"
         yield (_aside if kernel.chose_none else _wrong)(about, what, meaning, _choose_meant(facts))
@@ -293,9 +295,7 @@ def check_cuda(facts: Facts) -> Iterator[Finding]:
         # DataLoader's workers and multiprocessing do that.
         finding = _wrong if guard.state is State.FORKED else _aside
         mend = 'multiprocessing.set_start_method("spawn", force=True)'
-        yield finding(
-            about, f"{about} {guard.sentence}.", "In the process that forks, before it forks:", mend
-        )
+        yield finding(about, f"{about} {guard.sentence}.", "In the parent process, before it forks:", mend)
     elif guard.state is State.BROKEN:
         mend, is_of_host = _CUDA_ERRORS.get(guard.error, ("", False))
         meaning = f"Run this, and {facts.restart}. {facts.on_host * is_of_host}".rstrip()
@@ -320,10 +320,10 @@ def check_builds(facts: Facts) -> Iterator[Finding]:
         both = (build.loaded, build.version)
         loaded, its = (one if about == "PyTorch" else one.partition("+")[0] for one in both)
         if loaded and loaded != its:
-            what = f"{about} {build.loaded} is imported here. {build.version} was installed later."
-            yield _wrong(about, what, f"To use that, {facts.restart}.")
+            what = f"{about} {build.loaded} is imported. {build.version} was installed later."
+            yield _wrong(about, what, f"To use {build.version}, {facts.restart}.")
         elif build.built_for == "CPU":
-            why = then if is_nvidia else "With SIMULATED GPUs that is right." * facts.is_simulated
+            why = then if is_nvidia else "For SIMULATED GPUs that is fine." * facts.is_simulated
             found = unless_meant(
                 about, f"{about} {build.version} is a CPU-only build.", why, mend * is_nvidia
             )
@@ -335,8 +335,8 @@ def check_builds(facts: Facts) -> Iterator[Finding]:
             yield unless_meant(about, f"{about} {build.version} lacks {build.lacks}.", then, mend)
         together = [one for one in build.distributions if re.match("tensorflow|cupy|jax.*-plugin", one)]
         if together[1:]:
-            what = f"{listed(together)} are installed together, and get in each other's way."
-            yield _aside(about, what, "To have one:", mend)
+            what = f"{listed(together)} conflict with each other."
+            yield _aside(about, what, "To keep one:", mend)
 
 
 def _unfit(build: Build, mend: str, then: str, facts: Facts) -> Finding | None:
@@ -344,22 +344,22 @@ def _unfit(build: Build, mend: str, then: str, facts: Facts) -> Finding | None:
     about, cuda = build.framework, major(build.runtime)
     what = f"{about} {build.version} was built for {build.built_for}"
     if "nvidia" not in facts.vendors:
-        amd = _wrong(about, f"{what}, and this machine has AMD's GPUs.", then, "https://rocm.docs.amd.com")
+        amd = _wrong(about, f"{what}, but this machine has AMD GPUs.", then, "https://rocm.docs.amd.com")
         return amd if build.built_for == "CUDA" else None
     if build.built_for != "CUDA":
-        return _wrong(about, f"{what}, and this machine has NVIDIA's GPUs.", then, mend)
+        return _wrong(about, f"{what}, but this machine has NVIDIA GPUs.", then, mend)
     what += f" {build.runtime}"
     if facts.driver_cuda and cuda > major(facts.driver_cuda):
         needs = f"CUDA {cuda} needs the driver {_LOWEST_DRIVER.get(cuda, 'of its release')} or newer."
-        what = f"{what}, and the driver runs CUDA up to {facts.driver_cuda}."
+        what = f"{what}, but the driver runs CUDA only up to {facts.driver_cuda}."
         return _wrong(about, what, f"{needs} With this driver: {then}", mend)
     gpus = [(gpu, gpu.speed.capability) for gpu in facts.nvidia_gpus if gpu.speed is not UNKNOWN]
     blind = [pair for pair in gpus if build.runtime and not has_code(build.runtime, pair[1])]
     if not blind:
         return None
     gpu, (first, second) = blind[0]
-    what = f"{what}, which has no code for {gpu.label} ({gpu.name}, compute capability {first}.{second})."
-    meaning = f'It ends with "no kernel image is available for execution on the device". {then}'
+    what = f"{what}, without code for {gpu.label} ({gpu.name}, compute capability {first}.{second})."
+    meaning = f'It fails with "no kernel image is available for execution on the device". {then}'
     finding = _wrong if len(blind) == len(facts.nvidia_gpus) else _aside
     return finding(about, what, meaning, mend)
 
@@ -372,13 +372,13 @@ def check_leftovers(facts: Facts) -> Iterator[Finding]:
                 memory = "memory" if process.memory is UNKNOWN else bytes_text(process.memory)
                 found.setdefault(process.pid, (process, []))[1].append(f"{memory} on {device.label}")
     for pid, (process, held) in found.items():
-        age = "" if process.age is UNKNOWN else f", and was started {age_text(process.age)} ago"
+        age = "" if process.age is UNKNOWN else f", running for {age_text(process.age)}"
         called = process.notebook or ("A process" if process.name is UNKNOWN else process.name)
         kernel, has = "The kernel of " * process.is_kernel, f"{listed(held)}{age}"
         ends = f"%gpu_ps end {pid}" if facts.is_ipython else f"kill {pid}"
-        what = f"{kernel}{called} (pid {pid}) is yours too: it has {has}."
+        what = f"{kernel}{called} (pid {pid}) is also yours and has {has}."
         # On a simulated machine nothing runs that can be ended.
-        mend = ("", "") if facts.is_simulated else ("If you do not need it any more:", ends)
+        mend = ("", "") if facts.is_simulated else ("If you no longer need it:", ends)
         yield _aside("own processes", what, *mend, f"Another process of this user has {has}.")
 
 
@@ -387,14 +387,14 @@ def check_front_end(facts: Facts) -> Iterator[Finding]:
     if facts.packages is UNKNOWN or facts.program != "kernel" or pages.has_answered:
         return  # a page that has answered has what it needs
     here = facts.packages.versions.get("anywidget", "")
-    table = "%gpu_panel shows a table that does not change."
+    table = "%gpu_panel shows a static table."
     if missing := None if facts.front_end is UNKNOWN else missing_there(facts.front_end, here):
         yield _aside(
-            "panel", missing.what, f"{table} After this, load the page again:", missing.mend, missing.what
+            "panel", missing.what, f"{table} Run this, then reload the page:", missing.mend, missing.what
         )
     elif pages.panels:
-        meaning = f"{table} Load the page again. If that does not help:"
-        what = "A panel was shown, and no page has answered it."
+        meaning = f"{table} Reload the page. If that does not help:"
+        what = "A panel was shown, but no page has answered."
         yield _aside("panel", what, meaning, "pip install anywidget")
 
 
@@ -402,8 +402,8 @@ def check_simulation(facts: Facts) -> Iterator[Finding]:
     if facts.kernel is not UNKNOWN and facts.kernel.simulate and facts.is_simulated:
         python = 'import os; os.environ.pop("GPU_MAGIC_SIMULATE")' * (facts.program == "python")
         mend = "%env GPU_MAGIC_SIMULATE=" if facts.is_ipython else python or "unset GPU_MAGIC_SIMULATE"
-        what = "GPU_MAGIC_SIMULATE is set: the GPUs here are SIMULATED and do not exist."
-        yield _aside("GPUs", what, "To see this machine's own:", mend)
+        what = "GPU_MAGIC_SIMULATE is set, so the GPUs are SIMULATED and do not exist."
+        yield _aside("GPUs", what, "To see this machine's GPUs:", mend)
 
 
 # What is nearest to the GPU stands first in this file, and is shown first.

@@ -47,7 +47,7 @@ _LONGEST, _LONGEST_ERROR = 200, 300  # characters of a variable's value, and of 
 _SHOWN: dict[Severity, tuple[str, str]] = {
     "wrong": ("Wrong", "var(--jp-error-color1,#d0453a)"),
     "worth knowing": ("Worth knowing", "var(--jp-warn-color0,#c77f1a)"),
-    "unknown": ("Not known", "var(--jp-ui-font-color2,#888)"),
+    "unknown": ("Unknown", "var(--jp-ui-font-color2,#888)"),
 }
 _BORDER = "padding:2px 10px;margin:8px 0;border-left:4px solid"
 _MEND = "margin:2px 8px;color:inherit;white-space:pre-wrap;overflow-wrap:anywhere;font-size:12px"
@@ -171,7 +171,7 @@ def diagnose(where: Program, root: Path = Path("/"), seconds: float = _SECONDS) 
     read = {"the GPUs": machine, "this process": kernel} | dict(zip(sources, answers, strict=True))
     read = {name: "it did not answer in time" if one is None else one for name, one in read.items()}
     unread = [
-        Finding("unknown", name, f"What there is to know of {name} could not be read: {why}")
+        Finding("unknown", name, f"The facts about {name} could not be read: {why}")
         for name, why in read.items()
         if isinstance(why, str)
     ]
@@ -187,7 +187,7 @@ def judge(facts: Facts, unread: Iterable[Finding] = (), checks: Iterable[Check] 
         try:
             found += check(facts)
         except Exception as error:  # noqa: BLE001 - what says what is wrong must not fail itself
-            found.append(Finding("unknown", name, f"The check of {name} has failed: {_one_line(error)}"))
+            found.append(Finding("unknown", name, f"The check of {name} failed: {_one_line(error)}"))
     order = list(_SHOWN)
     return Diagnosis(tuple(sorted(dict.fromkeys(found), key=lambda one: order.index(one.severity))), facts)
 
@@ -224,7 +224,7 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str, bool]]:  # noqa: C901 - a ro
         parts = [f"SIMULATED ({machine.simulated})"] * bool(machine.simulated)
         parts += [] if machine.driver_version is UNKNOWN else [machine.driver_version]
         parts += [f"CUDA up to {facts.driver_cuda}"] * bool(facts.driver_cuda)
-        parts = parts or ["AMD's" if "amd" in machine.vendors else "versions not known"]
+        parts = parts or ["AMD's" if "amd" in machine.vendors else "versions unknown"]
         yield "driver", "no GPU can be read" if machine.problem else ", ".join(parts), not machine.problem
         kinds: Counter[str] = Counter()
         for gpu in machine.gpus:
@@ -253,7 +253,7 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str, bool]]:  # noqa: C901 - a ro
         yield from ((name, text, name == "device files") for name, text in read.items() if text)
     if packages is not UNKNOWN:
         for build in packages.builds:
-            text = "its files do not tell for which CUDA"
+            text = "CUDA version unknown"
             if build.built_for is not UNKNOWN:
                 text = f"built for {build.built_for} {build.runtime}".strip()
             is_judged = build.built_for == "CUDA" and bool(facts.driver_cuda and facts.nvidia_gpus)

@@ -24,22 +24,21 @@ class GpuDoctorMagic:
         del shell
 
     def gpu_doctor(self, line: str) -> None:
-        """Say what is wrong with the GPU set-up of this kernel, and the commands that fix it.
+        """Show what is wrong with the GPU set-up of this kernel, and the commands that fix it.
 
         %gpu_doctor            what is wrong, what is worth knowing, and what was checked
-        %gpu_doctor --report   text to paste into an issue: without names and paths, with shortened UUIDs
-        %gpu_doctor --json     the same with all that was read, for programs
+        %gpu_doctor --report   the same for an issue, without names and paths
+        %gpu_doctor --json     the same with everything that was read
 
-        It checks the driver and its libraries, the CUDA of each framework's build, CUDA_VISIBLE_DEVICES, what
-        has started CUDA here, device files and their permissions, the container, MIG, compute modes, your
-        other processes on GPUs, and the panel's packages. It changes nothing, imports no framework, and does
-        not start CUDA.
+        It checks the driver and its libraries, the CUDA of each framework's build, CUDA_VISIBLE_DEVICES,
+        what started CUDA, device files, the container, MIG, compute modes, your other processes, and the
+        panel's packages. It changes nothing, imports no framework and does not start CUDA.
         """
         options = read("%gpu_doctor", line)
         if options.request:
-            raise refusal(f"%gpu_doctor takes no {options.request}; its options are --report and --json.")
+            raise refusal(f"%gpu_doctor takes no {options.request}. Its options are --report and --json.")
         if options.report and options.json:
-            raise UsageError("--report and --json don't go together.")
+            raise UsageError("--report does not go with --json. Use one of the two.")
         found = doctor()
         if options.report:
             print(found.report())

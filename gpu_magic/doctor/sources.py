@@ -197,7 +197,7 @@ def _tensorflow(places: Sequence[str], root: Path, library_path: str) -> Build |
         or any(next((root / one.lstrip("/")).glob("libcudnn.so*"), None) for one in named if one)
         or any("libcudnn.so" in _text_of(one, _MOST_OF_LIST) for one in lists)
     )
-    lacks = "" if has_cudnn else "CUDA's libraries (cuDNN), which it looks for and does not bring"
+    lacks = "" if has_cudnn else "CUDA's libraries (cuDNN), which it needs but does not include"
     built_for = kind if stated or "tensorflow-cpu" in found else UNKNOWN
     return _build("TensorFlow", found, built_for, cuda, lacks=lacks)
 
@@ -214,7 +214,7 @@ def _jax(places: Sequence[str]) -> Build | None:
     its, lacks = found["jaxlib"].version if "jaxlib" in found else "", ""
     for name, part in parts.items():
         if name.endswith("plugin") and part.version != its:
-            why = f"{name} is {part.version}, jaxlib {its}, and JAX leaves it out"
+            why = f"{name} is {part.version} but jaxlib {its}, so JAX ignores it"
             lacks = f"a plug-in of jaxlib's version: {why}"
     build = _build("JAX", found, built_for, runtime, distributions=tuple(parts), lacks=lacks)
     # The jaxlib of conda can have CUDA in it.

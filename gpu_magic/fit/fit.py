@@ -45,7 +45,7 @@ _WORKSPACES = 200 << 20
 _CONTEXT = (824 << 20) + _WORKSPACES
 _MOST = 1 << 24  # the largest batch that is looked for
 _SECONDS = 1.4  # after one other batch, no prediction begins that would end later
-_NO_FRAMEWORK = "%gpu_fit predicts steps of PyTorch and of JAX, and neither is imported."
+_NO_FRAMEWORK = "%gpu_fit needs PyTorch or JAX. Import one first."
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -163,9 +163,7 @@ def fit_call(function: Any, args: Any, kwargs: Any, size: int | None, **of_model
     """Predict the memory of a call; see `fit`."""
     jax, torch = _loaded("jax"), _loaded("torch")
     if any(of_model.values()):
-        raise FitError(
-            f"{listed(f'--{name}' for name in of_model)} are for a model: a function trains as it says."
-        )
+        raise FitError(f"{listed(f'--{name}' for name in of_model)} are for a model, not for a function.")
     if jax and (
         torch is None
         or hasattr(function, "lower")
@@ -193,7 +191,7 @@ def fit_model(values: list[Any], size: int | None, *, loss: Any, eval: bool, amp
     if not models:
         name = next((one.__name__ for one in batch if isinstance(one, FunctionType)), "")
         way = f"%gpu_fit {name}(batch)" if name else way
-        raise FitError(f"{f'{name} is a function' if name else 'There is no model of PyTorch'}; try {way}.")
+        raise FitError(f"{f'{name} is a function' if name else 'No PyTorch model is named'}. Try {way}")
     model, kind = models[0], type(models[0]).__name__
     own = {id(one) for one in model.parameters()}
     trained = [id(one) for each in optimizers for group in each.param_groups for one in group["params"]]
@@ -202,14 +200,15 @@ def fit_model(values: list[Any], size: int | None, *, loss: Any, eval: bool, amp
     is_no_loss = loss is not None and not callable(loss)
     many = len(models) > 1 or len(optimizers) > 1
     wrong = {
-        "A step has one model and one optimizer; --loss names a loss.": many,
-        f"{kind} is a model of Keras; %gpu_fit predicts those of PyTorch.": is_keras,
-        f"There is no batch; try {way}.": not batch,
-        f"--dtype is one of {', '.join(known)}, and not {name:.40}.": dtype and name not in known,
-        f"--loss is a class; try {getattr(loss, '__name__', '')}().": isinstance(loss, type),
-        f"--loss is no function, but {with_article(type(loss).__name__)}.": is_no_loss,
-        f"{kind} spreads a step over GPUs: predict model.module, with a GPU's batch.": "DataParallel" in kind,
-        "The optimizer has no parameter of this model; make it again.": trained and own.isdisjoint(trained),
+        "A step has one model and one optimizer. To name a loss: --loss": many,
+        f"{kind} is a Keras model. %gpu_fit supports PyTorch models.": is_keras,
+        f"No batch is named. Try {way}": not batch,
+        f"--dtype is one of {', '.join(known)}, not {name:.40}.": dtype and name not in known,
+        f"--loss is a class. Try {getattr(loss, '__name__', '')}()": isinstance(loss, type),
+        f"--loss is {with_article(type(loss).__name__)}, not a function.": is_no_loss,
+        f"{kind} spreads a step over GPUs. Predict model.module with the batch of one GPU.": "DataParallel"
+        in kind,
+        "The optimizer has no parameter of this model. Create it again.": trained and own.isdisjoint(trained),
     }
     for why in (why for why, is_wrong in wrong.items() if is_wrong):
         raise FitError(why)
@@ -219,7 +218,7 @@ def fit_model(values: list[Any], size: int | None, *, loss: Any, eval: bool, amp
     batch = [first_batch(one) for one in batch]
     for one in batch:
         if not tensors_in(one):
-            raise FitError(f"There is no tensor in {with_article(type(one).__name__)}; try {way}.")
+            raise FitError(f"There is no tensor in {with_article(type(one).__name__)}. Try {way}")
     optimizer = optimizers[0] if optimizers and not eval else None
     of_step = {"loss": loss, "eval": eval, "amp": amp, "dtype": getattr(torch, name, None)}
     args = (model, optimizer, batch[0] if len(batch) == 1 else tuple(batch))
@@ -233,7 +232,7 @@ def _fit(make_step: Callable[[], Any], size: int | None, torch: Any = None) -> F
     from gpu_magic.process.view import take_snapshot
 
     if size is not None and (type(size) is not int or size < 1):
-        raise FitError(f"--batch {size!s:.40} is not a number of items; try --batch 64.")
+        raise FitError(f"--batch {size!s:.40} is not a number of items. Try --batch 64")
     predict = partial(_predicted, make_step, size, take_snapshot(current()))
     # A PyTorch that is built for CUDA starts it in a backward, also on the CPU: autograd makes a thread for
     # each GPU when it first runs (`Engine::start_device_threads`; seen with PyTorch 2.11). Once CUDA has
@@ -267,7 +266,9 @@ def _in_child(predict: Callable[[], Fit], torch: Any) -> Fit:
             answer.close()
         found: Fit | FitError = answers.recv()
     except EOFError:
-        raise FitError("The process that predicts has ended without an answer; the kernel goes on.") from None
+        raise FitError(
+            "The predicting process ended without an answer. The kernel is not affected."
+        ) from None
     finally:
         if child.pid is not None:
             child.kill()
@@ -368,7 +369,7 @@ def _verdict(peak: int, snapshot: Snapshot, rooms: list[_Room], largest: int | N
     """Return on which GPUs a step fits, and the largest batch, as a line."""
     known = sorted((one for one in rooms if one.left is not UNKNOWN), key=lambda one: -one.left)
     if not known:
-        why = "it is unknown which GPUs are visible; choose one with %gpus 0"
+        why = "which GPUs are visible is unknown. Choose one with %gpus 0"
         why = snapshot.problem or (why if snapshot.kernel.names is UNKNOWN else "no GPU is visible")
         if rooms:
             why = f"the free memory of {listed(room.label for room in rooms)} is unknown"

@@ -26,13 +26,15 @@ class JaxStep:
     def __init__(self, function: Any, args: Any, kwargs: Any) -> None:
         jax: Any = sys.modules["jax"]
         if not backends() and has_plugin():
-            why = "JAX takes most of each GPU's memory when it starts, and it has not: make arrays first."
+            why = (
+                "JAX has not started and allocates most of each GPU's memory when it does. Make arrays first."
+            )
             raise FitError(why)
         self._function, self._args, self._kwargs = function, args, kwargs
         sizes = [size for size in map(_size, (*args, *kwargs.values())) if size is not None]
         self.size = sizes[-1] if sizes else None  # parameters stand before a batch
         is_cpu = jax.default_backend() == "cpu"
-        self.notes = ("Compiled for the CPU: a GPU's temporary memory can differ.",) if is_cpu else ()
+        self.notes = ("Compiled for the CPU. A GPU's temporary memory can differ.",) if is_cpu else ()
         self.present: Counter[int] = Counter()
         for one in () if is_cpu else jax.tree.leaves((args, kwargs)):
             if isinstance(one, jax.Array) and not one.is_deleted():
@@ -67,7 +69,7 @@ class JaxStep:
             compiled = lowered.compile()
             analysis = getattr(compiled, "compiled", compiled).memory_analysis()  # Equinox's holds JAX's
         if analysis is None:
-            raise FitError("XLA does not say how much memory the step takes on this device.")
+            raise FitError("XLA does not report the step's memory on this device.")
         return {
             "arguments": analysis.argument_size_in_bytes,
             "outputs": analysis.output_size_in_bytes - analysis.alias_size_in_bytes,

@@ -29,27 +29,23 @@ class GpuFitMagic:
         self._shell: Any = shell
 
     def gpu_fit(self, line: str) -> None:
-        """Print how much GPU memory a step takes at its peak, and on which GPUs it fits, before you run it.
+        """Predict the peak GPU memory of a step, and on which GPUs it fits, before you run it.
 
-        %gpu_fit model optimizer batch   a step of training: forward, loss, backward, optimizer; name them in
-                                         any order; a batch is a tensor, a tuple (inputs, targets), a dict of
-                                         keywords, or a DataLoader (its first batch)
+        %gpu_fit model optimizer batch   a training step; names in any order
         %gpu_fit train_step(batch)       a call of your own function
-        %gpu_fit model batch --eval      the forward alone
+        %gpu_fit model batch --eval      only the forward pass
 
-        --loss EXPR        loss(outputs, targets), a function or a module; without it the output's .loss, or
-                           the sum of the output
-        --amp              mixed precision: float16, or the --dtype
-        --dtype bfloat16   of the model and the batch
-        --batch 64         predict for a batch of this size
+        --loss EXPR         loss(outputs, targets): a function or module; default: outputs.loss, or the sum
+        --amp               mixed precision: float16, or the --dtype
+        --dtype bfloat16    data type of the model and the batch
+        --batch 64          predict for a batch of this size
 
-        The step runs several times on copies whose tensors have no data. Your model and variables stay as
-        they are, and no GPU is started; but what a function prints, writes or sends, it does. The rows are
-        what is there at the peak: no gradients, if that is in the forward. The verdict adds 1 GiB for CUDA on
-        a GPU where it has not started, and 0.2 GiB for workspaces where it has. "Largest batch" was predicted
-        to fit; with "at least", a larger one may also fit. A step that data decides (`if loss.item() > 1`)
-        cannot be predicted: the error names the line. For JAX give a call, after JAX has started. Keras,
-        TensorFlow and CuPy are not supported.
+        A batch is a tensor, a tuple (inputs, targets), a dict of keywords, or a DataLoader. The step runs
+        several times on copies without data: your model stays as it is, and no GPU starts. What a function
+        prints, writes or sends does happen. The rows show the memory at the peak. The verdict adds 1 GiB
+        for CUDA on a GPU where it has not started, else 0.2 GiB. If data decides what a step does, the
+        error names the line. For JAX, give a call after JAX has started. Keras, TensorFlow and CuPy are not
+        supported.
         """
         options = read("%gpu_fit", line.rstrip("; "), partial(text_named, self._shell))
         of_model = {name: getattr(options, name) for name in ("loss", "eval", "amp", "dtype")}
@@ -75,7 +71,7 @@ class GpuFitMagic:
             return FunctionType(code, self._shell.user_ns), (), {}
         function, *args = (self._value(ast.unparse(one)) for one in (node.func, *node.args))
         if not callable(function):
-            raise FitError(f"{ast.unparse(node.func)} is no function.")
+            raise FitError(f"{ast.unparse(node.func)} is not a function.")
         kwargs = {str(one.arg): self._value(ast.unparse(one.value)) for one in node.keywords}
         return function, tuple(args), kwargs
 
@@ -83,9 +79,9 @@ class GpuFitMagic:
         """Return the value of an expression; only that of --loss may call functions."""
         node = parse_expression(text)
         if node is None:
-            raise FitError(f"{shortened(text, 60)} is not an expression; separate names by spaces.")
+            raise FitError(f"{shortened(text, 60)} is not an expression. Separate names by spaces.")
         if _runs(node) and not may_call:
-            raise FitError(f"{shortened(text, 60)} calls a function: assign what it returns first.")
+            raise FitError(f"{shortened(text, 60)} calls a function. Assign its result to a variable first.")
         return evaluated(self._shell, text)
 
 

@@ -66,10 +66,9 @@ def train(model: Any, optimizer: Any, batch: Any, *, loss: Any, eval: bool, amp:
         elif value is None:
             trained = [one for one in tensors_in(output) if one.requires_grad]
             if not trained:
-                why = "No output of the model depends on a parameter that is trained; try"
-                raise FitError(f"{why} --eval.")
+                raise FitError("No output of the model depends on a trained parameter. Try --eval")
             value = functools.reduce(torch.add, (one.sum() for one in trained))
-            note = "The loss is the sum of the output: --loss names another one."
+            note = "The loss is the sum of the output. To name another: --loss"
     del inputs, targets, given, output, trained
     (value.sum() if value.dim() else value).backward()
     del value
@@ -82,7 +81,7 @@ def _step(optimizer: Any) -> None:
     try:
         optimizer.step()
     except Unfollowed:
-        why = f"{type(optimizer).__name__} decides by what tensors hold; try it without the optimizer"
+        why = f"{type(optimizer).__name__} decides by what tensors hold. Try it without the optimizer"
         raise Unfollowed(why) from None
 
 
@@ -98,7 +97,9 @@ class TorchStep:
 
     def __init__(self, function: Any, args: Any, kwargs: Any, dtype: Any = None) -> None:
         if (mode := private("torch._subclasses.fake_tensor:FakeTensorMode")) is None:
-            raise FitError(f"PyTorch {torch.__version__} has no fake tensors: its steps cannot be predicted.")
+            raise FitError(
+                f"PyTorch {torch.__version__} has no fake tensors, so its steps cannot be predicted."
+            )
         self._mode, self._dtype = mode(allow_non_fake_inputs=True), dtype
         self._counter = _Counter()
         memo: dict[int, Any] = {}
@@ -186,7 +187,7 @@ class TorchStep:
             args, kwargs = batch
             self._function(*args, **kwargs)
             if counter.clock == before:
-                raise FitError("The function computes nothing with tensors: give the call of one that does.")
+                raise FitError("The function computes nothing with tensors.")
         counter.label_gradients()
         self._label_state()
 
@@ -206,7 +207,7 @@ class TorchStep:
                     interrupts.clear()
                     raise KeyboardInterrupt
                 if until is not None and (items > _MOST_ITEMS or time.monotonic() > until):
-                    raise FitError("It takes too long.")
+                    raise FitError("The prediction takes too long.")
 
             self._counter.between = check
             with self._mode, self._counter, _AsOnGpu(self._counter):
@@ -253,7 +254,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[misc]
             return _CPU
         self.between()
         if any(type(one) in (torch.Tensor, torch.nn.Parameter) and one.requires_grad for one in args):
-            raise Unfollowed("it trains a parameter of what cannot be copied; pass the model as an argument")
+            raise Unfollowed("it trains an object that cannot be copied (pass the model as an argument)")
         kwargs = dict(kwargs or {})
         if kwargs.get("device") is not None and kwargs["device"].type != "meta":
             kwargs["device"] = _CPU
@@ -465,7 +466,7 @@ def first_batch(batch: Any) -> Any:
         is_stream = isinstance(batch.dataset, torch.utils.data.IterableDataset)  # which may have no length
         size = 0 if is_stream else min(batch.batch_size or 0, len(batch.dataset))
         if not size:
-            raise FitError("Give a batch in place of this DataLoader: batch = next(iter(loader)).")
+            raise FitError("This DataLoader gives no batch here. Pass one: batch = next(iter(loader))")
         return batch.collate_fn([batch.dataset[index] for index in range(size)])
 
 

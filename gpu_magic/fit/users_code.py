@@ -29,7 +29,7 @@ _NAMED = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.expr_context
 _NO_DATA = {
     "DataDependentOutputException": "it needs what a tensor holds",
     "DynamicOutputShapeException": "the shape of what {op} returns depends on data",
-    "UnsupportedOperatorException": "{op} is not known without data",
+    "UnsupportedOperatorException": "the result of {op} depends on data",
 }
 
 

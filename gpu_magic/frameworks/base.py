@@ -53,9 +53,9 @@ class MemorySettings:
         return self.growth or self.limit is not None
 
     def __str__(self) -> str:
-        said = ["TensorFlow and JAX take memory as they need it"] if self.growth else []
+        said = ["TensorFlow and JAX allocate memory as they need it"] if self.growth else []
         if self.typed is not None:
-            said.append(f"TensorFlow, JAX and PyTorch take at most {size_as_typed(self.typed)} of a GPU")
+            said.append(f"TensorFlow, JAX and PyTorch use at most {size_as_typed(self.typed)} of each GPU")
         return f"{'; '.join(said)}." if said else ""
 
     @property
@@ -243,11 +243,11 @@ class Framework(ABC):
             It can't be moved: its shape, and why.
 
         """
-        raise PlacementError(f"{self.name}'s arrays can't be moved.")
+        raise PlacementError(f"{self.name}'s arrays cannot be moved.")
 
     def copied(self, array: Any, device: LogicalDevice, memo: dict[Any, Any]) -> Any:
         """Return a copy of an array on a device, once it is there. A move has one memo for all its arrays."""
-        raise PlacementError(f"{self.name}'s arrays can't be moved.")
+        raise PlacementError(f"{self.name}'s arrays cannot be moved.")
 
     # Memory.
 

@@ -37,7 +37,7 @@ class CuPy(Framework):
         try:
             count = cupy.cuda.runtime.getDeviceCount()
         except cupy.cuda.runtime.CUDARuntimeError as error:
-            return f"CuPy can't use CUDA here ({error})"
+            return f"CuPy cannot use CUDA ({error})"
         if device.index < count:
             return ""
         return f"CuPy sees {listed((f'cuda:{index}' for index in range(count)), 'no GPU')}"
@@ -117,7 +117,7 @@ class CuPy(Framework):
         undo = contextlib.ExitStack()
         undo.callback(cupy.cuda.Device(cupy.cuda.runtime.getDevice()).use)
         cupy.cuda.Device(device.index).use()
-        return f"its current device is {device}; the others can still be named", undo
+        return f"its current device is {device}. Others can still be named", undo
 
 
 FRAMEWORK = CuPy()

@@ -93,7 +93,7 @@ class Jax(Framework):
         if self.is_started() or is_used():
             found = _devices_like(device).get(device.index)
             return _default_device(found or _AbsentDevice(device, f"{self.problem(device)}."))
-        why = "only its first device can be named before it starts. It has started now: run it again."
+        why = "it did not know its devices before it started. It has started now: run this again."
         return _default_device(_AbsentDevice(device, why))
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
@@ -104,7 +104,7 @@ class Jax(Framework):
         undo = ExitStack()
         undo.callback(config.update, "jax_default_device", config.jax_default_device)
         config.update("jax_default_device", _devices_like(device)[device.index])
-        return f"its default device is {device}; the others can still be named", undo
+        return f"its default device is {device}. Others can still be named", undo
 
     # Arrays
 
@@ -138,13 +138,13 @@ class Jax(Framework):
             dtype = jax.dtypes.canonicalize_dtype(array.dtype)
             if dtype != array.dtype:
                 raise PlacementError(
-                    f"JAX would make {dtype} of {array.dtype}, as jax_enable_x64 is not set: "
+                    f"JAX would convert {array.dtype} to {dtype} because jax_enable_x64 is not set: "
                     f'convert it yourself, with .astype("{dtype}").'
                 )
             return "NumPy"
         is_traced = isinstance(array, jax.core.Tracer)
         if is_traced or array.is_deleted():
-            why = "is traced" if is_traced else "was donated, and deleted by that"
+            why = "is traced" if is_traced else "was donated and thereby deleted"
             raise PlacementError(f"A JAX array of shape {array.shape} {why}: it has no data to move.")
         origins = {str(_logical_device(one)) for one in array.devices()}
         target = str(_logical_device(_devices_like(device)[device.index]))
@@ -190,7 +190,7 @@ class Jax(Framework):
     def empty_cache(self) -> str:
         if not self.has_gpu():
             return ""
-        return "JAX keeps what it took of a GPU until this process ends; %gpus ... --growth takes less."
+        return "JAX keeps its GPU memory until this process ends. %gpus with --growth uses less."
 
     def memory_variables(self, memory: MemorySettings) -> Mapping[str, str]:
         """Return what its GPU client reads when it starts (jaxlib 0.10, `generate_pjrt_gpu_plugin_options`).
@@ -210,7 +210,7 @@ def backends() -> dict[str, Any]:
     found: dict[str, Any] | None = private("jax._src.xla_bridge:_backends")
     if found is None and "jax._src" in sys.modules:  # no namesake of JAX
         text = f"JAX {sys.modules['jax'].__version__} does not list its backends"
-        warn_once("JAX's backends", f"{text}: it counts as not started. Update gpu_magic.")
+        warn_once("JAX's backends", f"{text}, so it counts as not started. Update gpu_magic.")
     return found or {}
 
 
@@ -249,7 +249,7 @@ class _AbsentDevice:
     """
 
     def __init__(self, device: LogicalDevice, why: str) -> None:
-        self.__dict__["_why"] = f"This is to run on {device}, and JAX could not: {why}"
+        self.__dict__["_why"] = f"JAX cannot run this on {device}: {why}"
         self.__dict__["_device"] = device
 
     def __getattr__(self, name: str) -> Any:

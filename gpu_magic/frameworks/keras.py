@@ -69,7 +69,7 @@ class Keras(Framework):
         way = "create it again in a cell with %%on_gpu"
         if issubclass(kind, sys.modules["keras"].Layer):
             way += ", then new.set_weights(old.get_weights())"
-        return f"Keras can't move its own objects ({kind.__name__}): {way}."
+        return f"Keras cannot move its own objects ({kind.__name__}): {way}."
 
     @property
     def _kinds(self) -> tuple[type, ...]:

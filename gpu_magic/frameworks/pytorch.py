@@ -64,7 +64,7 @@ class PyTorch(Framework):
             return ""  # PyTorch has one CPU, for every logical CPU of other frameworks
         torch: Any = sys.modules["torch"]
         if not hasattr(getattr(torch, "accelerator", None), "device_index"):
-            return f"PyTorch {torch.__version__} is too old for it: 2.8 is needed"
+            return f"PyTorch {torch.__version__} is too old: 2.8 is needed"
         kind = _accelerator()
         if kind is None and device.type in ("", "cuda"):
             return f"PyTorch {torch.__version__} is built without CUDA"
@@ -95,7 +95,7 @@ class PyTorch(Framework):
         modes, name = self._modes, self.name_of(device)
         why = self.problem(device)
         if why and modes:
-            return modes.RefusingMode(f"This is to run on {device}, and {why}.")  # type: ignore[no-any-return]
+            return modes.RefusingMode(f"This cannot run on {device}: {why}.")  # type: ignore[no-any-return]
         mode = (modes.DeviceMode if modes else sys.modules["torch"].device)(name)
         return mode if why or name == "cpu" else _Current(mode)
 
@@ -119,7 +119,7 @@ class PyTorch(Framework):
             return why, None
         undo = ExitStack()
         undo.enter_context(_device_switch(self.own_device(device)))
-        return f"its current device is {self.name_of(device)}; the others can still be named", undo
+        return f"its current device is {self.name_of(device)}. Others can still be named", undo
 
     # Tensors
 
@@ -142,7 +142,7 @@ class PyTorch(Framework):
 
     def unmovable(self, kind: type) -> str:
         if issubclass(kind, sys.modules["torch"].jit.ScriptModule):
-            return "A scripted module keeps its tensors outside Python: use its own .to(device)."
+            return "A scripted module keeps its tensors outside Python. Use its own .to(device)"
         exported = sys.modules.get("torch.export.exported_program")
         if exported is not None and issubclass(kind, exported.ExportedProgram):
             return (
@@ -228,9 +228,9 @@ class PyTorch(Framework):
             self._set_fractions()
         else:
             why = (
-                f"PyTorch {sys.modules['torch'].__version__} can't be given --memory-limit before CUDA starts"
+                f"PyTorch {sys.modules['torch'].__version__} does not take --memory-limit before CUDA starts"
             )
-            warn_once("_lazy_call", f"{why}: choose with it again then.")
+            warn_once("_lazy_call", f"{why}. Choose again after that.")
 
     def _set_fractions(self) -> None:
         cuda: Any = sys.modules["torch"].cuda
@@ -283,7 +283,7 @@ def _logical_device(device: Any) -> LogicalDevice:
 
 def _say_not_counted(kind: str, error: Exception) -> None:
     text = f"PyTorch {sys.modules['torch'].__version__} does not count its memory on {kind} ({error})"
-    warn_once(("PyTorch's memory", kind), f"{text}: it is left out of what is shown. Update PyTorch.")
+    warn_once(("PyTorch's memory", kind), f"{text}, so it is not shown. Update PyTorch.")
 
 
 def sparse_parts(tensor: Any) -> list[Any]:

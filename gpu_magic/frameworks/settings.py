@@ -46,8 +46,8 @@ class FrameworkSettings:
             option = "--memory-limit" if memory.limit is not None else "--growth"
             have = "has" if len(late) == 1 else "have"
             raise ChoiceError(
-                f"{option} comes too late: {listed(late)} {have} started, and took memory in another way. "
-                "Restart and choose before that; nothing was changed."
+                f"Too late for {option}: {listed(late)} {have} already started. Nothing was changed. "
+                "Restart, and choose before that."
             )
 
     def limit(self, memory: MemorySettings) -> dict[str, str]:
@@ -97,7 +97,7 @@ class FrameworkSettings:
         """Take back `narrow`; return a sentence for each framework that it had changed."""
         self._narrowed.close()
         names, self._narrowed_names = self._narrowed_names, []
-        return [f"{name}: as it was." for name in names]
+        return [f"{name}: reset." for name in names]
 
     def forget(self) -> None:
         """Take back all settings."""
@@ -110,4 +110,4 @@ class FrameworkSettings:
             if framework is not None:
                 framework.limit_memory(self.memory)
         except Exception as error:  # noqa: BLE001 - an import that fails at its end can't be tried again
-            warnings.warn(f"{module} could not be given --memory-limit: {error!r}", stacklevel=2)
+            warnings.warn(f"--memory-limit does not work for {module}: {error!r}", stacklevel=2)

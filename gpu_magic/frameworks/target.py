@@ -108,15 +108,15 @@ def parse_targets(text: str) -> tuple[Target, ...]:
         named = pattern.sub(name, named)
     asked = without_brackets(named)
     if not asked:
-        raise PlacementError(f"No device is named; expected {_EXPECTED}.")
+        raise PlacementError(f"No device is named. Expected {_EXPECTED}.")
     if "{" in asked:
         raise PlacementError(f"{text.strip()!r} is not a variable or an expression that has a value here.")
     entries = [entry.strip("'\" ") for entry in asked.split(",")]
     if "" in entries:
-        raise PlacementError("There is a comma with nothing beside it; name devices as in 0,1.")
+        raise PlacementError("A comma has no device beside it. Name devices like this: 0,1")
     targets = tuple(map(_target, entries))
     if len(set(targets)) < len(targets):
-        raise PlacementError(f"{asked!r} names a device twice; try {asked.partition(',')[0]}.")
+        raise PlacementError(f"{asked!r} names a device twice. Try {asked.partition(',')[0]}")
     return targets
 
 
@@ -144,12 +144,12 @@ def _target(entry: str) -> Target:
     if uuid := read_uuid(entry):
         return PhysicalDevice(uuid)
     if re.fullmatch(r"-[0-9]+", entry):
-        raise PlacementError(f"{entry!r}: devices are numbered from 0; cpu is the CPU.")
+        raise PlacementError(f"{entry!r}: devices are numbered from 0. For the CPU: cpu")
     if re.fullmatch(r"[0-9]{1,4}:[0-9]{1,4}", entry):
-        raise PlacementError(f"{entry!r} is nvidia-smi's name of a MIG instance; try smi:{entry}.")
+        raise PlacementError(f"{entry!r} is nvidia-smi's name of a MIG instance. Try smi:{entry}")
     if re.fullmatch(r"(?:amd:)?(?:all|auto(?::[0-9]+)?)", low):
-        raise PlacementError(f"{entry!r} chooses GPUs: try %gpus {entry}, and then 0 here.")
-    raise PlacementError(f"{entry!r:.60} is not a device; expected {_EXPECTED}.")
+        raise PlacementError(f"{entry!r} does not name a device. First run %gpus {entry}, then name 0 here.")
+    raise PlacementError(f"{entry!r:.60} is not a device. Expected {_EXPECTED}.")
 
 
 def _logical(name: str, index: int) -> LogicalDevice:
@@ -195,14 +195,14 @@ def normalize_device(device: object, device_of: Callable[[object], object] = lam
         return str(named)
     if isinstance(device, _NO_DEVICES) or callable(device):
         what = f"The module {device.__name__}" if isinstance(device, ModuleType) else f"{device!r:.40}"
-        raise PlacementError(f"{what} does not name a device; try on_gpu(0) or on_gpu('cpu').")
+        raise PlacementError(f"{what} does not name a device. Try on_gpu(0) or on_gpu('cpu')")
     if isinstance(device, str):
         return device
     if isinstance(device, MigInstance):
         return device.uuid
     if _is_array(device):
         what = with_article(type(device).__name__, "A")
-        raise PlacementError(f"{what} does not name a device; try on_gpu(0) or on_gpu('cpu').")
+        raise PlacementError(f"{what} does not name a device. Try on_gpu(0) or on_gpu('cpu')")
     with contextlib.suppress(TypeError):
         return str(operator.index(device))  # type: ignore[arg-type] # any integer: NumPy's, too
     if isinstance(device, Iterable):

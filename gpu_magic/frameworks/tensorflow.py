@@ -126,13 +126,13 @@ class TensorFlow(Framework):
         finally:
             set_device(context, *before)
         if not was_started and device != CPU and self.is_started() and (why := self.problem(device)):
-            raise PlacementError(f"TensorFlow was used here and ran on the CPU, not on {device}: {why}.")
+            raise PlacementError(f"TensorFlow ran on the CPU, not on {device}: {why}.")
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the visible devices, as long as it has not started; TensorFlow refuses after that."""
         tf: Any = sys.modules["tensorflow"]
         if self.is_started():
-            return "it has started and keeps the devices that it has", None
+            return "it has started and keeps its devices", None
         physical = {_index_of(gpu): gpu for gpu in tf.config.list_physical_devices("GPU")}
         if not physical and not tf.test.is_built_with_gpu_support():
             return f"TensorFlow {tf.__version__} is built without CUDA", None
@@ -181,7 +181,7 @@ class TensorFlow(Framework):
         for base, name in ((tf.Variable, "tf.Variable"), (tf.Module, "tf.Module")):
             if issubclass(kind, base):
                 way = "create it again in a cell with %%on_gpu, and assign to it"
-                return f"TensorFlow can't move a {name}: {way}."
+                return f"TensorFlow cannot move a {name}: {way}."
         return ""
 
     def origin(self, array: Any, device: LogicalDevice) -> str:
@@ -231,9 +231,7 @@ class TensorFlow(Framework):
     def empty_cache(self) -> str:
         if not self.has_gpu():
             return ""
-        return (
-            "TensorFlow keeps what it took of a GPU until this process ends; %gpus ... --growth takes less."
-        )
+        return "TensorFlow keeps its GPU memory until this process ends. %gpus with --growth uses less."
 
     def memory_variables(self, memory: MemorySettings) -> Mapping[str, str]:
         return {"TF_FORCE_GPU_ALLOW_GROWTH": "true"} if memory.growth else {}
@@ -255,9 +253,7 @@ class TensorFlow(Framework):
         sizes = private_of(eager, f"{_EAGER}:Context._virtual_device_map")
         is_listed = private_of(eager, f"{_EAGER}:Context._physical_devices") is not None
         if memory.limit is not None and (sizes is None or kind is None):
-            why = (
-                f"TensorFlow {tf.__version__} has other insides, and takes no --memory-limit before it starts"
-            )
+            why = f"TensorFlow {tf.__version__} takes no --memory-limit before it starts"
             warn_once("TensorFlow's limit", f"{why}. Update gpu_magic.")
         elif memory.limit is not None:
             expected = [kind(f"/physical_device:GPU:{index}", "GPU") for index in range(memory.gpus)]

@@ -26,7 +26,7 @@ from gpu_magic.process.view import read_for_auto, read_machine
 from gpu_magic.process.visible import read_visible
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.restart.saved import take
-from gpu_magic.text import listed
+from gpu_magic.text import listed, with_full_stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -161,8 +161,8 @@ def _check_background(selection: Selection) -> None:
     for task in tasks:
         if task.is_running and task.gpus:
             raise ChoiceError(
-                f"{task.name} runs on {task.gpus}, which another choice would change. Run "
-                f"%gpu_tasks wait {task.name} or %gpu_tasks stop {task.name} before."
+                f"{task.name} runs on {task.gpus}, which another choice would change. First run "
+                f"%gpu_tasks wait {task.name} or %gpu_tasks stop {task.name}"
             )
 
 
@@ -189,7 +189,7 @@ def _take_effect(
             is_alone = is_new and (isinstance(request, Auto) or options.only_free)
             problem = claims.hold(_uuids(selection.known), alone=is_alone)
             if problem and selection.known:
-                note = f"Others can't see that they are claimed: {problem}."
+                note = f"Other users cannot see your claim: {problem}."
                 selection = replace(selection, notes=(*selection.notes, note))
         # Each choice says all of how memory is taken, so that an earlier one's settings end.
         if memory or "settings" in vars(session):
@@ -218,43 +218,39 @@ def _as_cuda_has_it(had: Selection, inventory: Inventory, *, dry_run: bool) -> S
     mask = variables.named((name,))[name]
     value = "not set" if mask is None else repr(mask)
     was, becomes = ("is", "would be") if dry_run else ("was", "is")
-    has = f"{becomes} {had.mask!r} again, as {runtime_of(had.vendor)} has it"
-    return replace(had, notes=(f"{name} {was} {value}; it {has}.",))
+    has = f"{becomes} {had.mask!r} again, as when {runtime_of(had.vendor)} started"
+    return replace(had, notes=(f"{name} {was} {value}. It {has}.",))
 
 
 def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: bool = False) -> Choice:
-    """Have the imported frameworks use some of the GPUs that this process has, once CUDA is initialized.
+    """Have the imported frameworks use some of the GPUs that this process has, once CUDA has started.
 
-    It raises ChoiceError, and has changed nothing, if CUDA has not been initialized, or the process has not
-    got these GPUs, or for an option.
+    It raises ChoiceError, and has changed nothing, if CUDA has not started, or the process has not got these
+    GPUs, or for an option.
     """
     request = parse(text)
     if options != _PLAIN:
         given = [*(["by"] if options.by else []), *(one.split()[0] for one in options.typed())]
         raise ChoiceError(
-            f"An in-process choice sets neither CUDA_VISIBLE_DEVICES nor memory limits: omit {listed(given)}."
+            f"--in-process sets neither CUDA_VISIBLE_DEVICES nor memory limits. Omit {listed(given)}."
         )
     inventory = read_machine(session)
     guard = judge_process(inventory, cuda_watch.look())
     runtime = guard.runtime
     if guard.state is State.FORKED:
-        raise ChoiceError(f"{guard}: start this process with spawn.")
+        raise ChoiceError(f'{guard}. Start workers with the "spawn" method.')
     if guard.state is not State.FROZEN:
         # It raises where this would be no way out.
         select(request, inventory, session.inherited, grant=session.grant)
-        raise ChoiceError(
-            f"{runtime} has not been initialized here: try %gpus {text}, which is for every framework."
-        )
+        raise ChoiceError(f"{runtime} has not started, so --in-process is not needed. Try %gpus {text}")
     if isinstance(request, Nothing):
         raise ChoiceError(
-            f"none can't hide GPUs once {runtime} has been initialized; %%on_gpu cpu runs a cell on the CPU."
+            f"none cannot hide GPUs after {runtime} has started. %%on_gpu cpu runs a cell on the CPU."
         )
     wanted = () if isinstance(request, Reset) else select_among(request, inventory, guard.known)
     ordinals = guard.ordinals(wanted)
     if len(ordinals) < len(wanted):
-        other = " and no other" if guard.devices else ""
-        can_use = f"this process can use {guard.frozen_to}{other}"
-        raise ChoiceError(f"{runtime} was {guard.seen}, and {can_use}.")
+        raise ChoiceError(f"Too late: {guard.cause}. {guard.keeps} and cannot use other GPUs.")
     results: list[str] = []
     if not dry_run:
         settings = session.settings
@@ -275,26 +271,26 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
 
 def resume(file: Path) -> str:
     """Apply the choice that was saved in a file before a restart, once; return what became of it."""
-    not_applied = "The choice that was saved before the restart was not applied"
+    not_applied = "The choice from before the restart was not applied"
     session = current()
     try:
         request, options = take(file)
         if session.chosen is not None:
-            return f"{not_applied}, as another choice was made since."
+            return f"{not_applied}: you made another choice since."
         choice = apply(session, request, Options.saved(options))
     except (OSError, GpuMagicError) as error:
-        return f"{not_applied}: {str(error).removesuffix('.')}."
+        return f"{not_applied}: {with_full_stop(str(error))}"
     if choice.too_late:
         return f"{not_applied}. {choice.too_late}"
-    return f"As chosen before the restart:\n{choice}"
+    return f"Applied the choice from before the restart:\n{choice}"
 
 
 def or_wait(error: NotFreeError, request: Request) -> NotFreeError:
     """Return an error with what waits; of GPUs that are named, it says so already."""
     if not isinstance(request, Auto):
         return error
-    there = "there is one" if request.count == 1 else f"there are {request.count}"
-    return NotFreeError(f"{error} --wait 30m waits until {there}.", error.holders)
+    adds = ", or add --wait 30m" if str(error).rpartition(". ")[2].startswith("Try ") else ". Try --wait 30m"
+    return NotFreeError(str(error).removesuffix(".") + adds, error.holders)
 
 
 def _doubts(guard: Guard, selection: Selection, *, is_simulated: bool) -> Iterator[str]:
@@ -307,8 +303,8 @@ def _doubts(guard: Guard, selection: Selection, *, is_simulated: bool) -> Iterat
     has_server = getattr(server, "_forkserver_pid", None) is not None
     if has_server and selection.variables != variables.named(tuple(selection.variables)):
         yield (
-            "multiprocessing's fork server was started before, and processes that it starts have what was "
-            "set then: use the start method spawn."
+            "multiprocessing's fork server has already started. Its processes keep the earlier GPUs: use the "
+            'start method "spawn".'
         )
     if selection.known and not is_simulated:  # no framework can have such a GPU
         was_hidden = guard.state is State.LIVE and str(variables.mask).strip() in ("", "-1")
@@ -332,11 +328,10 @@ def _of_frameworks(selection: Selection, *, was_hidden: bool) -> Iterator[str]:
         elif not framework.has_gpu():
             started.append(framework.name)
     if started:
-        yield f"{listed(started)} started without a GPU, and will have none before a restart."
+        yield f"{listed(started)} started without a GPU and will see none until you restart."
     if counting:
         who = " or ".join(counting)
-        looked = f"If {who} has looked for GPUs meanwhile"
-        yield f"Every NVIDIA GPU was hidden until now. {looked}, it finds none: restart then."
+        yield f"Until now every NVIDIA GPU was hidden. If {who} has already looked for GPUs, restart."
 
 
 def _are_same(one: tuple[Device, ...] | Unknown, other: tuple[Device, ...]) -> bool:

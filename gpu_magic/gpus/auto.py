@@ -77,11 +77,11 @@ def check_filters(options: Options) -> None:
     """Raise ChoiceError if a bound can't be read."""
     size = options.least
     if options.min_free is not None and (size is None or 0 < size < MIB):
-        what = "not a size" if size is None else "less than a MiB"
+        what = "not a size" if size is None else "less than 1 MiB"
         better = size_meant(options.min_free, "20GB")
-        raise ChoiceError(f"--min-free {options.min_free} is {what}; try --min-free {better}.")
+        raise ChoiceError(f"--min-free {options.min_free} is {what}. Try --min-free {better}")
     if options.model is not None and not isinstance(options.model, str):
-        raise ChoiceError(f"--model {options.model!r:.40} is not a name; try --model A100.")
+        raise ChoiceError(f"--model {options.model!r:.40} is not a name. Try --model A100")
 
 
 def _is_model(device: Device, model: str) -> bool:
@@ -144,11 +144,11 @@ def check_free(devices: Sequence[Device]) -> None:
     others: dict[Device, str] = {}
     for device in devices:
         is_free = device.is_busy is False or device.status.is_ours
-        if why := held_by(device) or ("" if is_free else "not known to be free"):
+        if why := held_by(device) or ("" if is_free else "usage unknown"):
             others[device] = why
     if others:
         is_one, holders = len(devices) == 1, _left_out(others)
-        line = f"Not free: {holders}. --wait 30m waits for {'it' if is_one else 'them'}."
+        line = f"Not free: {holders}. To wait for {'it' if is_one else 'them'}, add --wait 30m"
         raise NotFreeError(line, next(iter(others.values())) if is_one else holders)
 
 
@@ -167,7 +167,7 @@ def pick(
     check_filters(options)
     candidates, others = _candidates(count, pool, options)
     if len(candidates) != count:  # all of them are asked for: there is none to prefer
-        others |= {one: "nothing is known of its use" for one in candidates if not _is_comparable(one)}
+        others |= {one: "usage unknown" for one in candidates if not _is_comparable(one)}
         candidates = list(filter(_is_comparable, candidates))
     ranked = _rank(candidates, held)
     if len(ranked) < count:
@@ -175,8 +175,8 @@ def pick(
     picked = tuple(ranked[:count])
     others |= {device: _why_unranked(device, picked) for device in ranked[count:]}
     free = sum(_standing(device) == _FREE for device in ranked)
-    rest = f"; not picked: {_left_out({one: others[one] for one in pool if one in others})}" if others else ""
-    return picked, f"{_why_these(picked, free, is_choice=bool(others))}{rest}."
+    rest = f" Not picked: {_left_out({one: others[one] for one in pool if one in others})}." if others else ""
+    return picked, f"{_why_these(picked, free, is_choice=bool(others))}.{rest}"
 
 
 def best_first(pool: Sequence[Device]) -> tuple[Device, ...]:
@@ -210,22 +210,22 @@ def _candidates(
 
 
 def _why_not(device: Device, options: Options) -> str:
-    """Return why a device can't be picked: `12.0 GiB free, and not 20 GB`; empty if it can."""
+    """Return why a device can't be picked: `12.0 GiB free, less than 20GB`; empty if it can."""
     status, free = device.status, device.status.memory_free
     if isinstance(device, Gpu) and device.is_taken:
-        return "one process at a time (Exclusive_Process), and in use by another"
+        return "in use by the one process that it allows (Exclusive_Process)"
     if isinstance(device, Gpu) and (why := why_unusable(device)):
         return why.removeprefix("it is ").partition(":")[0]
     if status.claims:
         return _claims_text(status.claims)
     if options.model is not None and not _is_model(device, options.model):
-        return "its model is not known" if device.name is UNKNOWN else "another model"
+        return "model unknown" if device.name is UNKNOWN else "another model"
     if options.only_free and device.is_busy is not False:
-        return _used_by(device) if device.is_busy is True else "not known to be free"
+        return _used_by(device) if device.is_busy is True else "usage unknown"
     if options.min_free is not None and free is UNKNOWN:
-        return "its free memory is not known"
+        return "free memory unknown"
     if options.min_free is not None and free is not UNKNOWN and free < (options.least or 0):
-        return f"{bytes_text(free)} free, and not {size_as_typed(options.min_free)}"
+        return f"{bytes_text(free)} free, less than {size_as_typed(options.min_free)}"
     return ""
 
 
@@ -234,24 +234,24 @@ def _why_unranked(device: Device, picked: Iterable[Device]) -> str:
     if device.is_busy is True:
         return _used_by(device)
     if _standing(device) != _FREE:
-        return "not known to be free"
+        return "usage unknown"
     frees = [one.status.memory_free for one in picked]
     here = device.status.memory_free
     has_less = here is not UNKNOWN and all(free is not UNKNOWN and free > here for free in frees)
-    return "free, with less memory" if has_less else "free, too"
+    return "less free memory" if has_less else "also free"
 
 
 def _why_these(picked: Sequence[Device], free: int, *, is_choice: bool) -> str:
-    """Return why some devices were picked of which so many are free, as a clause."""
+    """Return why some devices were picked, of which `free` are free, as a sentence without its full stop."""
     unknown = [device.label for device in picked if _standing(device) == _MEMORY_UNKNOWN]
     labels, is_one = listed(device.label for device in picked), len(picked) == 1
     if unknown:
-        verb, pronoun = ("does", "it is") if len(unknown) == 1 else ("do", "they are")
-        return f"{listed(unknown)} {verb} not report memory in use, so {pronoun} not known to be free"
+        verb = "does" if len(unknown) == 1 else "do"
+        return f"{listed(unknown)} {verb} not report memory in use, so whether it is free is unknown"
     if all(_standing(device) == _FREE for device in picked):
-        return f"{labels} {'is' if is_one else 'are'} free"
+        return f"{labels} {'is' if is_one else 'are'} free and unclaimed"
     if not any(_standing(device) == _BUSY for device in picked):
-        return f"{labels} {'is' if is_one else 'are'} not known to be free, and nothing shows use"
+        return f"{labels} {'shows' if is_one else 'show'} no use, but not everything is known"
     thing = "GPU" if isinstance(picked[0], Gpu) else "MIG instance"
     there = f"Only {counted(free, thing)} {'is' if free == 1 else 'are'}" if free else f"No {thing} is"
     return f"{there} free" + (f": {labels} {'has' if is_one else 'have'} the most free memory" * is_choice)
@@ -268,9 +268,11 @@ def _refusal(
     asked, size, later = f"auto:{count}{options.filters}", options.least, usable(count, pool, options)
 
     def too_few(there: Sequence[Device], others: Mapping[Device, str]) -> str:
-        fewer = f"auto:{len(there)}{options.filters}"
-        can = f"only {len(there)} can be picked; try {fewer}" if there else "none can be picked"
-        return f"{asked} asks for {count}, and {can}" + (f"; not {_left_out(others)}." if others else ".")
+        can = f"only {counted(len(there), 'GPU')}" if there else "no GPU"
+        fewer = f" Try auto:{len(there)}{options.filters}" if there else ""
+        return (
+            f"{asked} can pick {can}." + (f" Not available: {_left_out(others)}." if others else "") + fewer
+        )
 
     if len(later) >= count:
         holders = _left_out({one: others[one] for one in later if one in others})
@@ -278,13 +280,12 @@ def _refusal(
     if options.model and not any(_is_model(one, options.model) for one in pool):
         names = {device.name for device in pool if device.name is not UNKNOWN}
         return ChoiceError(
-            f"--model {options.model} fits no GPU here: there is {listed(sorted(names), 'none')}."
+            f"--model {options.model} matches no GPU. There are: {listed(sorted(names), 'none')}."
         )
     totals = [device.memory_total for device in pool if device.memory_total is not UNKNOWN]
     if size is not None and totals and size > max(totals):
         most = bytes_text(max(totals))
-        return ChoiceError(f"--min-free {options.min_free} is more than any GPU here has: at most {most}.")
+        return ChoiceError(f"--min-free {options.min_free} is more than any GPU has. The largest has {most}.")
     if count > 1 and not later and mig_instances(tuple(pool)):
-        why = "all are split by MIG; try auto, which takes one instance"
-        return ChoiceError(f"{asked} asks for {count}, and {why}.")
+        return ChoiceError(f"{asked} needs whole GPUs, and all are split by MIG. For one instance, try auto")
     return ChoiceError(too_few(later, {}))

@@ -112,35 +112,42 @@ class Choice:
 
     def __repr__(self) -> str:
         if self.too_late:
-            return "Not applied: this process keeps the GPUs that it has."
+            return f"Not applied. {self.too_late.guard.keeps}."
         return "\n".join(map(printable, self._applied() if self.ordinals is None else self._in_process()))
 
     def _applied(self) -> Iterator[str]:
-        settings = ", ".join(self._settings)
-        if self.is_reset:
-            yield f"As this process was started: {settings}."
+        if self.is_reset and not self.is_dry_run:
+            yield f"Reset: {', '.join(self._settings)}"
         # Without any that is set, a reset is every GPU as it comes: no choice.
         if not self.is_reset or any(value is not None for value in self.selection.variables.values()):
             if self.selection.devices == ():
                 hides_both = all(self.selection.variables.get(name) is not None for name in (MASK, HIP))
                 runtimes = "CUDA or ROCm" if hides_both else runtime_of(self.selection.vendor)
-                yield f"No GPU is visible to {runtimes}: frameworks run on the CPU."
+                yield f"No GPU is visible to {runtimes}. Frameworks run on the CPU."
             yield from self._map(range(len(self.devices)))
             yield from self.warnings
         if self.memory:
             yield self.memory
         if self.is_dry_run:
-            yield f"Nothing was changed{'' if self.is_reset else f'; it would be {settings}'}."
+            yield f"Dry run: would {listed(self._changes())}"
+
+    def _changes(self) -> Iterator[str]:
+        """Yield what sets the variables: `set CUDA_VISIBLE_DEVICES=2,0`, `unset CUDA_DEVICE_ORDER`."""
+        pairs = self.selection.variables.items()
+        if to_set := [f"{name}={value}" for name, value in pairs if value is not None]:
+            yield f"set {', '.join(to_set)}"
+        if to_unset := [name for name, value in pairs if value is None]:
+            yield f"unset {', '.join(to_unset)}"
 
     def _in_process(self) -> Iterator[str]:
         if not self.is_dry_run and not self.results:
-            why = "no framework is imported; import it first, and run this again"
+            why = "no framework is imported. Import one, then run this again"
             yield f"Nothing was changed: {why if self.devices else 'no framework uses fewer GPUs'}."
             return
         yield from self._map(self.ordinals or ())
         yield from self.results
         if self.is_dry_run:
-            yield "Nothing was changed."
+            yield "Dry run: nothing was changed."
 
     def _map(self, ordinals: Sequence[int]) -> Iterator[str]:
         mark = "SIMULATED " if self.is_simulated else ""
@@ -151,9 +158,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class TooLate:
-    """CUDA has been initialized with other devices: nothing was changed.
+    """CUDA has started with other devices: nothing was changed.
 
-    `str` says why, and what works instead, in a few lines. It shows itself as a readable block.
+    The first line of `str` says why, and what to type; the others what works without a restart.
     """
 
     guard: Guard  # since when, by what, and with which devices
@@ -162,20 +169,20 @@ class TooLate:
     options: Options
 
     def __repr__(self) -> str:
-        return f"CudaInitializedWarning: {self}"
+        return str(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre style='{_STYLE}'><b>Too late for this choice.</b>\n{html.escape(str(self))}</pre>"
+        text = html.escape(str(self)).replace("Too late:", "<b>Too late:</b>", 1)
+        return f"<pre style='{_STYLE}'>{text}</pre>"
 
     def __str__(self) -> str:
         guard = self.guard
         if guard.state is State.FORKED:
             return (
-                f"{guard}. Nothing was changed.\n"
-                f'Start workers with the "spawn" method, or fork before the first use of {guard.runtime}.'
+                f'Too late: {guard}. Start workers with the "spawn" method, or before {guard.runtime} starts.'
             )
-        why = f"{guard.runtime} was {guard.seen}, and this process keeps {guard.frozen_to}."
-        return "\n".join([f"{why} Nothing was changed.", *self._without_a_restart(), self._with_a_restart()])
+        first = f"Too late: {guard.cause}. {guard.keeps}. {self._with_a_restart()}"
+        return "\n".join([first, *self._without_a_restart()])
 
     def _without_a_restart(self) -> Iterator[str]:
         """Say which of the GPUs the process has already, how to work on it, and what a script can have."""
@@ -188,42 +195,50 @@ class TooLate:
         ordinals = self.guard.ordinals(self.devices)
         if not ordinals:
             if wanted:
-                yield f"A script can have {wanted} without a restart: {script}"
+                yield f"A script can use {wanted} without a restart: {script}"
             return
         first = ordinals[0]
         device, labels = there[first], listed(label_of(there[one]) for one in ordinals)
         verb, names = "is" if len(ordinals) == 1 else "are", listed(f"cuda:{one}" for one in ordinals)
-        has = f"{labels} {verb} already visible here, as {names}."
+        has = f"{labels} {verb} visible as {names}."
         if len(ordinals) == len(self.devices) == len(there):
-            has = f"The order alone differs: {has}"
-        yield f"{has} To work on {label_of(device)} without a restart:"
-        frameworks = imported()
+            has = f"Only the order differs: {has}"
+        yield f"{has} To use {label_of(device)} without a restart:"
+        number = device.number_text if isinstance(device, Gpu) else self.guard.uuids[first]
+        if is_python:
+            yield f"  one block: with gpu_magic.on_gpu({first}):"
+            onwards = f"gpu_magic.choose({number!r}, in_process=True)"
+        else:
+            yield f"  one cell: %%on_gpu {first}"
+            onwards = f"%gpus {number} --in-process"
+        if frameworks := imported():
+            yield f"  from here on: {onwards}"
         for one in frameworks:
             yield f"  {one.name}: {one.statement_for(first)}"
-        number = device.number_text if isinstance(device, Gpu) else self.guard.uuids[first]
-        block, onwards = f"%%on_gpu {first} for one cell", f"%gpus {number} --in-process from here on"
-        if is_python:
-            block = f"with gpu_magic.on_gpu({first}) for a block"
-            onwards = f"gpu_magic.choose({number!r}, in_process=True) from here on"
-        # The latter goes with frameworks that are imported.
-        yield f"  any framework: {block}{f', {onwards}' if frameworks else ''}"
-        yield f"  a script on {wanted}: {script}"
+        yield f"  a script{f' on {wanted}' * (len(self.devices) > 1)}: {script}"
 
     def _with_a_restart(self) -> str:
         """Say how to have it after a restart, of which only a kernel is capable by itself."""
         kind = program()  # nobody would start an unattended kernel again
-        kinds = {"kernel": "restart the kernel", "unattended kernel": "start the notebook anew"}
-        restart = kinds.get(kind, "start Python anew")
+        if kind == "kernel" and self.request:
+            return f"{self._wish}: %gpus {self.request}{self.options} --restart"
+        kinds = {"kernel": "restart the kernel", "unattended kernel": "run the notebook again"}
+        restart = kinds.get(kind, "restart IPython" if kind == "ipython" else "restart Python")
         if not self.request:
-            return f"To go back to what this process was started with: {restart}."
-        labels = listed(device.label for device in self.devices)
-        wish = f"To have exactly {labels}" if labels else "To have no GPU"
+            return f"To reset, {restart}."
         typed = f"%gpus {self.request}{self.options}"
         if kind == "python":
-            options = ", …" if str(self.options) else ""
-            typed = f"gpu_magic.choose({self.request!r}{options})"
-        again = f"{restart} and run {typed} before anything starts {self.guard.runtime}"
-        return f"{wish}: {typed} --restart, or {again}." if kind == "kernel" else f"{wish}: {again}."
+            typed = f"gpu_magic.choose({', '.join([repr(self.request), *self.options.arguments])})"
+        return f"{self._wish}, {restart}. Before {self.guard.runtime} starts: {typed}"
+
+    @property
+    def _wish(self) -> str:
+        ordinals, count = self.guard.ordinals(self.devices), len(self.devices)
+        if not count:
+            return "To hide all GPUs"
+        order = " in this order" * (len(ordinals) == count == len(self.guard.devices))
+        only = "only " * (not order and len(ordinals) == count)
+        return f"To use {only}{listed(device.label for device in self.devices)}{order}"
 
 
 def _free(device: Device) -> str:
@@ -240,7 +255,7 @@ def _others_on(device: Device) -> Iterator[str]:
     for line in map(ProcessNames(others).line, others):
         yield f"{device.label} is in use by {line}"
     if not users and device.is_busy is True:
-        yield f"{device.label} is in use, by whom can't be seen from here"
+        yield f"{device.label} is in use (owner unknown)"
     for claim in device.status.claims:
         yield f"{device.label} is {claim}"
 
@@ -248,9 +263,9 @@ def _others_on(device: Device) -> Iterator[str]:
 def gpu_notes(devices: Sequence[Device], instead: str, *, is_chosen: bool) -> Iterator[str]:
     """Yield what is said of the GPUs of a command or engines: that none was chosen, and who else uses them.
 
-    `instead` is what uses others, as a clause.
+    `instead` says what uses others, as a sentence.
     """
     if not is_chosen and len(devices) > 1:
-        yield f"No GPU was chosen here, so it has all {len(devices)}; {instead}."
+        yield f"No GPUs were chosen, so all {len(devices)} are used. {instead}"
     for device in devices:
         yield from _others_on(device)

@@ -107,7 +107,7 @@ def choose(
         free ones; where they are named, until nobody else uses or has claimed them. At its
         end nothing was changed.
     on_wait
-        Is called with a line that says who holds them, each time that they were looked at in vain.
+        Is called with a line that says who holds them, after each look at which they were not free.
     in_process
         Once CUDA has started: have the imported frameworks use these from here on, among those
         that the process has. It goes with no other option but `dry_run`.
@@ -126,7 +126,7 @@ def choose(
     ChoiceError
         For GPUs that can't be chosen; nothing was changed.
     CudaInitializedError
-        With `strict`, where CUDA was initialized with other GPUs; nothing was changed.
+        With `strict`, if CUDA has started with other GPUs; nothing was changed.
     KernelRestarting
         With `restart`, where it is too late and the kernel is about to be restarted for it.
 
@@ -142,15 +142,15 @@ def choose(
     from gpu_magic.gpus.wait import Waiting
 
     if on_wait is not None and not callable(on_wait):
-        raise ChoiceError(f"on_wait is called with a line, and {on_wait!r:.40} can't be; try on_wait=print.")
+        raise ChoiceError(f"on_wait={on_wait!r:.40} is not a function. Try on_wait=print")
     if in_process and restart:
-        raise ChoiceError("An in-process choice needs no restart: use one of the two.")
+        raise ChoiceError("--in-process needs no --restart. Use one of the two.")
     options = Options(by, order, force, growth, memory_limit, only_free, min_free, model)
     text = normalize_request(wanted)
     if wait is None:
         choice = (narrow if in_process else apply)(current(), text, options, dry_run=dry_run)
     elif in_process or dry_run:
-        raise ChoiceError("--wait goes neither with --in-process nor with --dry-run.")
+        raise ChoiceError("--wait goes with neither --in-process nor --dry-run.")
     else:
         waiting = Waiting(current(), text, options, read_seconds(wait))
         choice = waiting.wait(lambda line: on_wait(str(line)) if on_wait else None)
@@ -214,7 +214,7 @@ def wait_for(
     Warns
     -----
     CudaInitializedWarning
-        CUDA has been initialized with other GPUs; nothing was changed.
+        CUDA has started with other GPUs; nothing was changed.
 
     """
     from gpu_magic.gpus.auto import check_filters

@@ -36,7 +36,7 @@ def read_seconds(duration: str | float) -> float:
     parts = match.groups("0") if match else ()
     seconds = sum(int(part) * unit for part, unit in zip(parts, _UNITS.values(), strict=False))
     if not seconds:
-        raise ChoiceError(f"{duration!s:.40} is no time; try 30m, or 90s, or 1h30m.")
+        raise ChoiceError(f"{duration!s:.40} is not a time. Try 30m, 90s or 1h30m")
     return float(seconds)
 
 
@@ -79,8 +79,14 @@ class Options:
             # A flag is True or False, as `choose` takes it: else a text would count as yes.
             kinds = (bool,) if defaults.get(name) is False else (str, int, float, type(None))
             if name not in defaults or type(value) not in kinds:
-                raise ChoiceError("its file can't be read.")
+                raise ChoiceError("its file cannot be read.")
         return cls(**saved)
+
+    @property
+    def arguments(self) -> list[str]:
+        """Those that are given, as `choose` takes them: `memory_limit='8GB'`."""
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return [f"{name}={value!r}" for name, value in values if value is not None and value is not False]
 
     def typed(self, *names: str) -> list[str]:
         """Return those that are given, of some or of all, as they are typed: ` --memory-limit 8GB`."""
@@ -112,20 +118,20 @@ def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int |
         return MemorySettings()
     if not devices:
         asked = "--growth" if limit is None else f"--memory-limit {limit}"
-        raise ChoiceError(f"{asked} goes with GPUs that are named; try %gpus all {asked}.")
+        raise ChoiceError(f"{asked} needs GPUs. Try %gpus all {asked}")
     if limit is None:
         return MemorySettings(growth=True, gpus=len(devices))
     size, given, better = read_size(limit), f"--memory-limit {limit!s:.40}", size_meant(limit, "8GB")
     largest = 0
     if size is None:
-        raise ChoiceError(f"{given} is not a size; try --memory-limit {better}.")
+        raise ChoiceError(f"{given} is not a size. Try --memory-limit {better}")
     if size < _LEAST:
-        raise ChoiceError(f"{given} is less than any framework starts with; try {better}.")
+        raise ChoiceError(f"{given} is too small for a framework to start. Try --memory-limit {better}")
     for device in devices:
         if device.memory_total is UNKNOWN:
-            raise ChoiceError(f"{device.label} does not report its memory, so no limit can be set.")
+            raise ChoiceError(f"{device.label} does not report its memory, so it cannot be limited.")
         if size > device.memory_total:
             there = bytes_text(device.memory_total)
-            raise ChoiceError(f"--memory-limit {limit} is more than {device.label} has: {there}.")
+            raise ChoiceError(f"--memory-limit {limit} is more than {device.label} has ({there}).")
         largest = max(largest, device.memory_total)
     return MemorySettings(growth, size, size / largest, len(devices), limit)

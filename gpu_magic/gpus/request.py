@@ -83,7 +83,7 @@ def parse(text: str) -> Request:
     """Return the request that is typed after `%gpus`; else raise ChoiceError, which says what would work."""
     asked = without_brackets(text)
     if not asked:
-        raise ChoiceError(f"No GPU is named; expected {_EXPECTED}.")
+        raise ChoiceError(f"No GPU is named. Expected {_EXPECTED}.")
     if len(asked) > _LONGEST:
         raise ChoiceError(f"{asked[:40]!r}… is too long for a list of GPUs.")
     word = asked.lower()
@@ -91,21 +91,19 @@ def parse(text: str) -> Request:
     word, colon, count = word.removeprefix("amd:" if vendor else "").partition(":")
     if word == "auto" and colon:
         if not (number := re.fullmatch("0*([1-9][0-9]{0,3})", count)):
-            raise ChoiceError(f"{asked!r:.60} is not auto with a number of GPUs; try auto:2.")
+            raise ChoiceError(f"{asked!r:.60} is not auto with a number of GPUs. Try auto:2")
         return Auto(int(number[1]), vendor)
     if word in WORDS and not colon:
         found = WORDS[word]
         return replace(found, vendor=vendor) if isinstance(found, Auto | Everything) else found
     if re.search(r"[;|&+]|\d\s+\d|\d\.\d", asked):
         numbers = re.findall(r"\d+", asked) if re.fullmatch(r"[\d\s;|&+.,]+", asked) else ["1", "3"]
-        raise ChoiceError(f"{asked!r}: GPUs are separated by commas; try {','.join(numbers)}.")
+        raise ChoiceError(f"{asked!r}: separate GPUs by commas. Try {','.join(numbers)}")
     identifiers = [one for entry in asked.split(",") for one in _identifiers(entry.strip("'\" "))]
     counts = Counter(identifiers)
     if twice := [one for one, count in counts.items() if count > 1]:
         better = ",".join(map(str, counts))
-        raise ChoiceError(
-            f"{asked!r} names {twice[0]} twice, and CUDA reads that as no GPU at all; try {better}."
-        )
+        raise ChoiceError(f"{asked!r} names {twice[0]} twice, which CUDA reads as no GPU. Try {better}")
     return Named(tuple(identifiers))
 
 
@@ -124,17 +122,17 @@ def _identifiers(entry: str) -> list[int | str]:
     if re.match("amd:[0-9]", low):
         numbers = _identifiers(low[4:])
         if not all(isinstance(one, int) for one in numbers):
-            raise ChoiceError(f"{entry!r} is no AMD GPU: these have rocm-smi's numbers, as in amd:1.")
+            raise ChoiceError(f"{entry!r} is not an AMD GPU. Use rocm-smi's numbers: amd:1")
         return [f"amd:{number}" for number in numbers]
     low = low.removeprefix("smi:")  # what %%on_gpu calls nvidia-smi's number
     if match := re.fullmatch(r"0*([0-9]+)(?:([-:])0*([0-9]+))?", low):
         first, last = (min(int(digits[:8]), _HIGHEST + 1) for digits in (match[1], match[3] or "0"))
         if max(first, last) > _HIGHEST:
-            raise ChoiceError(f"{entry!r} is not a GPU; no machine has that many.")
+            raise ChoiceError(f"{entry!r} is not a GPU. No machine has that many.")
         if match[2] == ":":
             return [f"{first}:{last}"]
         if match[2] and first > last:
-            raise ChoiceError(f"{entry!r} runs backwards; try {last}-{first}, or one by one, as in 2,0.")
+            raise ChoiceError(f"{entry!r} runs backwards. Try {last}-{first}, or list them: {first},{last}")
         return list(range(first, last + 1)) if match[2] else [first]
     if uuid := read_uuid(entry):
         return [uuid]
@@ -145,21 +143,21 @@ def _what_works(entry: str) -> str:
     """Return what is wrong with an entry that names no GPU, and what would work."""
     low = entry.lower()
     if not entry:
-        return "There is a comma with nothing beside it; name GPUs as in 1,3."
+        return "A comma has no GPU beside it. Name GPUs like this: 1,3"
     if re.fullmatch(r"-[0-9]+", entry):
-        return f"{entry!r}: GPUs are numbered from 0; none hides all of them."
+        return f"{entry!r}: GPUs are numbered from 0. To hide all GPUs: none"
     if re.fullmatch(r"(?:cuda|/?gpu):[0-9]+", low):
-        return f"{entry!r} is a framework's name; GPUs have nvidia-smi's numbers here: %gpus shows both."
+        return f"{entry!r} is a framework's name. Use nvidia-smi's numbers; %gpus shows both."
     if (word := low.partition(":")[0]) in WORDS:
-        return f"{entry!r} can't be part of a list; try {'auto:2' if word == 'auto' else word}."
+        return f"{entry!r} cannot be part of a list. Try {'auto:2' if word == 'auto' else word}"
     if number := re.match(r"auto\W{0,2}([1-9][0-9]{0,3})\b", low):
-        return f"{entry!r}: a colon goes before the number of GPUs; try auto:{number[1]}."
+        return f"{entry!r}: a colon goes before the number of GPUs. Try auto:{number[1]}"
     import difflib  # needed by few
 
     close = difflib.get_close_matches(word, WORDS, n=1, cutoff=0.7)
     count = low[len(word) :] if close == ["auto"] else ""
-    hint = f"did you mean {close[0]}{count}?" if close else f"expected {_EXPECTED}."
-    return f"{entry!r} is not a GPU; {hint}"
+    hint = f"Did you mean {close[0]}{count}?" if close else f"Expected {_EXPECTED}."
+    return f"{entry!r} is not a GPU. {hint}"
 
 
 def normalize_request(request: object) -> str:
@@ -171,13 +169,13 @@ def normalize_request(request: object) -> str:
     if isinstance(request, MigInstance):
         return request.uuid
     if isinstance(request, bool | set | frozenset | bytes):  # neither a number nor an order is meant by these
-        raise ChoiceError(f"{request!r} does not name GPUs in an order; try choose(1) or choose([1, 3]).")
+        raise ChoiceError(f"{request!r} does not name GPUs in order. Try choose(1) or choose([1, 3])")
     with contextlib.suppress(TypeError):
         return str(operator.index(request))  # type: ignore[arg-type] # any integer: NumPy's, too
     try:
         entries = iter(request)  # type: ignore[call-overload]
     except TypeError:  # also of a tensor of one number, which has `__iter__`
-        text = f"{request!r} does not name a GPU; try choose(1), choose([1, 3]) or choose('auto')."
+        text = f"{request!r} does not name a GPU. Try choose(1), choose([1, 3]) or choose('auto')"
         raise ChoiceError(text) from None
     return ",".join(map(normalize_request, entries))
 
@@ -190,5 +188,5 @@ def normalize_wait(wanted: object) -> str:
         return normalize_request(wanted)
     except ChoiceError:
         raise ChoiceError(
-            f"{wanted!r:.60} names no GPUs to wait for; try wait_for(2), for any two, or wait_for([1, 3])."
+            f"{wanted!r:.60} names no GPUs to wait for. Try wait_for(2) for any two, or wait_for([1, 3])"
         ) from None

@@ -14,7 +14,6 @@ from gpu_magic.process.find import find, mig_instances, whole_gpus, why_unusable
 from gpu_magic.process.given import Given, Grant
 from gpu_magic.process.mask import FASTEST, PCI, Variables, mig_limit, names_of
 from gpu_magic.process.visible import hide, in_order, show
-from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -92,22 +91,22 @@ def select(
             given.check_inside(devices)
         if options.only_free:
             check_free(devices)
-        where = "is outside what this process was given"
-        if given.devices is UNKNOWN:
-            where = "may be outside what this process was given, which is not known"
-        notes = [f"{device.label} {where}." for device in given.outside(devices)] + _taken(devices)
+        verb = "may not be" if given.devices is UNKNOWN else "is not"
+        outside = [device.label for device in given.outside(devices)]
+        notes = [f"{label} {verb} among the GPUs that this process was given." for label in outside]
+        notes += _taken(devices)
     else:
         pool = there.devices if options.force else given.pool
         if not pool and not given.is_all:
             what = given.sentence
-            raise ChoiceError(f"No GPU was given to this process: {what}{given.unset}; --force overrides.")
+            raise ChoiceError(f"This process was given no GPU: {what}.{given.unset} --force overrides this.")
         if isinstance(request, Auto):
             picked, *notes = pick(request.count, pool, options, held)
         else:
             picked = _everything(pool, there)
             left = there.gpus if options.force or given.is_all else pool
             out = [gpu for gpu in left if isinstance(gpu, Gpu) and gpu not in picked]
-            notes = [f"{gpu.label} is left out, as {why_unusable(gpu)}." for gpu in out] + _taken(picked)
+            notes = [f"{gpu.label} is left out because {why_unusable(gpu)}." for gpu in out] + _taken(picked)
         devices, unordered = in_order(picked, order, there)
         notes += unordered
     # Beside a scheduler's list, numbers of others would be a riddle to a child process.
@@ -171,8 +170,9 @@ def _vendor(request: Request, inventory: Inventory) -> Vendor:
     devices = [find(identifier, inventory) for identifier in request.identifiers]
     amd = [device.number_text for device in devices if vendor_of([device]) == "amd"]
     if 0 < len(amd) < len(devices):
-        instead = f"try {','.join(amd)}, or leave {listed(amd)} out"
-        raise ChoiceError(f"A process can use NVIDIA's GPUs or AMD's, not both: {instead}.")
+        rest = [device.number_text for device in devices if vendor_of([device]) != "amd"]
+        instead = f"Try {','.join(rest)} or {','.join(amd)}"
+        raise ChoiceError(f"A process can use NVIDIA's GPUs or AMD's, not both. {instead}")
     return vendor_of(devices)
 
 
@@ -183,16 +183,16 @@ def _check_options(request: Request, options: Options, vendor: Vendor) -> None:
     if order not in (None, "pci", "fastest"):
         raise ChoiceError(f"order={order!r} is neither 'pci' nor 'fastest'.")
     if order and vendor == "amd":
-        raise ChoiceError("--order sets CUDA_DEVICE_ORDER, which AMD's GPUs do not follow: omit it.")
+        raise ChoiceError("--order sets CUDA_DEVICE_ORDER, which AMD's GPUs do not follow. Omit it.")
     if isinstance(request, Reset | Nothing) and order:
         word = "reset" if isinstance(request, Reset) else "none"
-        raise ChoiceError(f"{word} names no GPU, so --order does not apply; try {word}.")
+        raise ChoiceError(f"--order does not go with {word}, which names no GPU. Try {word}")
     if isinstance(request, Named):
         options = replace(options, only_free=False)
     if options.filters and not isinstance(request, Auto):
         given = options.filters.strip()
-        or_numbers = " and with GPUs by number" if given == "--only-free" else ""
-        raise ChoiceError(f"{given} goes with auto{or_numbers}; try auto {given}.")
+        or_numbers = " or GPU numbers" if given == "--only-free" else ""
+        raise ChoiceError(f"{given} goes with auto{or_numbers}. Try auto {given}")
 
 
 def _named(request: Named, inventory: Inventory) -> tuple[Device, ...]:
@@ -201,11 +201,11 @@ def _named(request: Named, inventory: Inventory) -> tuple[Device, ...]:
     for identifier in request.identifiers:
         device = find(identifier, inventory)
         if device in devices:
-            raise ChoiceError(f"{identifier} is {device.label}, which is named already: name each GPU once.")
+            raise ChoiceError(f"{identifier} is {device.label}, which is already named. Name each GPU once.")
         devices.append(device)
     instances = mig_instances(tuple(devices))
     if instances and len(devices) > 1:
-        raise ChoiceError(f"{mig_limit(inventory)}; try {instances[0].number_text}.")
+        raise ChoiceError(f"{mig_limit(inventory)}. Try {instances[0].number_text}")
     return tuple(devices)
 
 
@@ -215,13 +215,13 @@ def _everything(pool: tuple[Device, ...], inventory: Inventory) -> tuple[Device,
     if gpus or len(instances) == 1:
         return gpus or instances
     if instances:
-        hint = f"try {instances[0].number_text}"
-        raise ChoiceError(f"All GPUs are split by MIG. {mig_limit(inventory)}; {hint}.")
-    raise ChoiceError("No GPU here can be used now: %gpus shows why.")
+        hint = f"Try {instances[0].number_text}"
+        raise ChoiceError(f"All GPUs are split by MIG. {mig_limit(inventory)}. {hint}")
+    raise ChoiceError("No GPU can be used now. %gpus shows why.")
 
 
 def _taken(devices: Iterable[Device]) -> list[str]:
     """Return a note for each GPU on which CUDA can't start while another process uses it."""
-    why = "can be used by one process at a time (Exclusive_Process), and is in use by another"
+    why = "allows one process at a time (Exclusive_Process), and another one uses it"
     taken = [gpu for gpu in devices if isinstance(gpu, Gpu) and gpu.is_taken]
-    return [f"{gpu.label} {why}: CUDA can't start on it until that one ends." for gpu in taken]
+    return [f"{gpu.label} {why}. CUDA cannot start on it until that process ends." for gpu in taken]

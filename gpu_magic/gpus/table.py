@@ -110,7 +110,7 @@ def _users(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]
     """Return who uses or has claimed a device, a line each, and what that makes of its usage."""
     status = device.status
     if isinstance(device, Gpu) and device.is_split:
-        return (("split by MIG" if device.mig else "split by MIG, with no instance made",), "unknown")
+        return (("split by MIG" if device.mig else "split by MIG, no instance made",), "unknown")
     lines, usage = _users_by_figures(device, names)
     named = () if status.users is UNKNOWN else tuple(one.pid for one in status.users)
     # These lines say who is idle.
@@ -135,7 +135,7 @@ def _users_by_figures(device: Device, names: ProcessNames) -> tuple[tuple[str, .
     if users is not UNKNOWN and users:
         lines, usage = list(map(names.line, users)), "mine" if device.status.is_ours else "busy"
     elif device.is_busy is True:
-        lines, usage = ["in use, by whom can't be seen from here"], "busy"
+        lines, usage = ["in use (owner unknown)"], "busy"
     elif device.is_busy is False:
         lines, usage = ["free"], "free"
     else:
@@ -322,8 +322,8 @@ def problem_text(snapshot: Snapshot) -> str:
     if NO_LIBRARY not in snapshot.problem:
         return snapshot.problem
     is_shell = snapshot.kernel.program == "python"
-    typed = f"{_SIMULATED} gpu-magic" if is_shell else f"%env {_SIMULATED}, then %gpus"
-    return f"{snapshot.problem} To try gpu_magic without a GPU: {typed}."
+    typed = f"{_SIMULATED} gpu-magic" if is_shell else f"%env {_SIMULATED}"
+    return f"{snapshot.problem} To try gpu_magic without a GPU: {typed}"
 
 
 def _notes(snapshot: Snapshot) -> list[str]:

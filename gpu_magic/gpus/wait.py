@@ -77,7 +77,7 @@ class Wait(Generic[T]):
         return f"Waiting for {self.wanted}, {waited}{until}: {self.holders}. Next look in {self._pause:.0f} s"
 
     def __str__(self) -> str:
-        return f"{self.progress}; an interrupt ends it."
+        return f"{self.progress}. To stop, interrupt the kernel."
 
     def next_pause(self) -> float:
         """Return the seconds until the next look, of which the last is at the end of the time."""
@@ -87,7 +87,7 @@ class Wait(Generic[T]):
         return max(0.0, min(pause, self._began + self._seconds - time.monotonic()))
 
     def wait(self, show: Callable[[Wait[T]], object]) -> T:
-        """Wait, and return what was asked for; after each look in vain, this wait is handed over.
+        """Wait, and return what was asked for; after each look without success, this wait is handed over.
 
         It raises ChoiceError if the time is over, or these GPUs can't be had, however long one waits.
         """
@@ -146,8 +146,8 @@ class Wait(Generic[T]):
             raise never
         if self._seconds is not None and time.monotonic() - self._began >= self._seconds:
             waited, what, holders = time_text(self._seconds), self.wanted, self.holders
-            _log.info("Waited %s for %s in vain: %s", waited, what, holders)
-            raise NotFreeError(f"Waited {waited} for {what} in vain: {holders}.", holders)
+            _log.info("Timed out after %s waiting for %s: %s", waited, what, holders)
+            raise NotFreeError(f"Timed out after {waited} waiting for {what}: {holders}.", holders)
         return None
 
     def _note(self, inventory: Inventory, holders: str) -> None:
@@ -169,7 +169,7 @@ def _changing_nothing() -> Iterator[None]:
     try:
         yield
     except (asyncio.CancelledError, KeyboardInterrupt) as end:
-        end.args = ("The waiting was ended; nothing was changed.",)
+        end.args = ("Waiting was stopped. Nothing was changed.",)
         show_as(end, f"{type(end).__name__}: {end}")
         raise
 
@@ -180,8 +180,8 @@ class Waiting(Wait["Choice"]):
     def __init__(self, session: Session, text: str, options: Options, seconds: float | None) -> None:
         request = parse(text)
         if not isinstance(request, Auto | Named):
-            ways = f"auto:2{options} --wait 30m, or 1,3 --wait 30m"
-            raise ChoiceError(f"--wait goes with auto and with GPUs by number; try {ways}.")
+            ways = f"auto:2{options} --wait 30m or 1,3 --wait 30m"
+            raise ChoiceError(f"--wait goes with auto or GPU numbers. Try {ways}")
 
         def attempt(options: Options, inventory: Inventory, in_turn: InTurn | None) -> Choice:
             if in_turn is None:

@@ -57,7 +57,7 @@ def pick(
         request = Named(request.identifiers[:count])  # the others need not be free
     if options.min_free is not None and not isinstance(request, Auto):
         given = f"--min-free {options.min_free}"
-        raise LaunchError(f"{given} goes with auto; try --gpus auto {given}.")
+        raise LaunchError(f"{given} goes with auto. Try --gpus auto {given}")
     if wait is None:
         is_alone = isinstance(request, Auto) or options.only_free
         try:
@@ -66,7 +66,7 @@ def pick(
         except NotFreeError as error:
             raise or_wait(error, request) from None
     if not isinstance(request, Auto | Named):
-        raise LaunchError("--wait goes with auto and with GPUs by number; try --gpus auto:2 --wait 30m.")
+        raise LaunchError("--wait goes with auto or GPU numbers. Try --gpus auto:2 --wait 30m")
 
     def attempt(options: Options, machine: Inventory, in_turn: InTurn | None) -> Selection:
         held = claims if in_turn else None  # else it only tries
@@ -121,13 +121,13 @@ def _select(
     held = session.claims.held
     selection = select(request, machine, inherited, options, grant=grant, held=held)
     if selection.devices is UNKNOWN:
-        raise LaunchError("Which GPUs these are can't be known here: name them, as --gpus 0,1.")
+        raise LaunchError("Which GPUs these are is unknown. Try --gpus 0,1")
     there = len(selection.devices)
     if not there:
-        raise LaunchError("A launch needs a GPU: name some, as --gpus 0,1, or run the command by itself.")
+        raise LaunchError("A launch needs a GPU. Try --gpus 0,1")
     if count is not None and not 1 <= count <= there:
         gpus = counted(there, "GPU")
-        raise LaunchError(f"-n {count} with {gpus}: from 1 to {there} of them can be used.")
+        raise LaunchError(f"-n {count} does not fit {gpus}. Try -n {there}")
     if count in (None, there) and not isinstance(request, Reset):
         return selection
     # The first of them; and after a reset, the variable can be without a value, or with more than GPUs.
@@ -141,15 +141,15 @@ def _visible(session: Session, snapshot: Snapshot) -> Named:
         raise LaunchError(snapshot.problem)
     names = snapshot.kernel.names
     if names is UNKNOWN:
-        raise LaunchError("Which GPUs this process has can't be known: name them, as --gpus 0,1.")
+        raise LaunchError("Which GPUs are visible is unknown. Try --gpus 0,1")
     by_uuid = {device.uuid: device for device in snapshot.devices}
     order = sorted(names, key=lambda uuid: int(names[uuid].removeprefix("cuda:")))
     if found := [by_uuid[uuid] for uuid in order if uuid in by_uuid]:
         return _named(found)
     given = Given(snapshot, session.inherited, session.grant)
     if given.devices == () and snapshot.devices:
-        raise LaunchError(f"No GPU is visible in this process: {given.sentence}{given.unset}.")
-    raise LaunchError("No GPU is visible in this process: name some, as --gpus 0,1.")
+        raise LaunchError(f"No GPU is visible in this process: {given.sentence}.{given.unset}")
+    raise LaunchError("No GPU is visible in this process. Try --gpus 0,1")
 
 
 def _named(devices: Sequence[Device]) -> Named:

@@ -82,7 +82,7 @@ def launch(
         How long to wait until they are free, or have that memory: "30m", or seconds. The call returns once
         the command runs.
     on_wait
-        Is called with a line that says who holds them, each time that they were looked at in vain.
+        Is called with a line that says who holds them, after each look at which they were not free.
 
     Returns
     -------
@@ -97,9 +97,9 @@ def launch(
     """
     check_count("launch", count)
     if env is not None and not isinstance(env, Mapping):
-        raise LaunchError(f"env={env!r:.40} has no names with values; try env={{'OMP_NUM_THREADS': '4'}}.")
+        raise LaunchError(f"env={env!r:.40} has no names with values. Try env={{'OMP_NUM_THREADS': '4'}}")
     if cwd is not None and not isinstance(cwd, str | os.PathLike):
-        raise LaunchError(f"cwd={cwd!r:.40} is not a folder; try cwd='experiments'.")
+        raise LaunchError(f"cwd={cwd!r:.40} is not a folder. Try cwd='experiments'")
     asked = SimpleNamespace(
         command=_words(command),
         gpus=None if gpus is None else normalize_request(gpus),
@@ -122,11 +122,11 @@ def _words(command: object) -> list[str]:
         try:
             return shlex.split(command)
         except ValueError as error:
-            what = f"{command!r:.60} can't be divided into words ({str(error).lower().rstrip('.')})"
-            raise LaunchError(f"{what}: give them as a list, launch(['python', 'train.py']).") from None
+            what = f"{command!r:.60} cannot be split into words ({str(error).lower().rstrip('.')})"
+            raise LaunchError(f"{what}. Try launch(['python', 'train.py'])") from None
     if not isinstance(command, Iterable) or isinstance(command, bytes | Mapping):
         raise LaunchError(
-            f"A command is a text or a list of words, and not {command!r:.40}; try launch('python train.py')."
+            f"{command!r:.40} is neither a text nor a list of words. Try launch('python train.py')"
         )
     return [str(word) for word in command]
 
@@ -134,7 +134,7 @@ def _words(command: object) -> list[str]:
 def check_count(function: str, count: object) -> None:
     """Raise LaunchError if a count is no whole number."""
     if count is not None and (isinstance(count, bool) or not isinstance(count, Integral)):
-        raise LaunchError(f"count={count!r:.40} is not a number of GPUs; try {function}(..., count=2).")
+        raise LaunchError(f"count={count!r:.40} is not a number of GPUs. Try {function}(..., count=2)")
 
 
 @public
@@ -166,7 +166,7 @@ def prepare(
     session, words, variables = current(), asked.command, asked.env or {}
     _check(words, asked.gpus, variables)
     if asked.dry_run and asked.wait is not None:
-        raise LaunchError("--wait goes not with --dry-run: use one of the two.")
+        raise LaunchError("--wait does not go with --dry-run. Use one of the two.")
     # pathlib raises for `~nobody`, and for a name that no folder can have.
     where = Path(os.path.expanduser(asked.cwd or ".")).absolute()  # noqa: PTH111
     if not os.path.isdir(where):  # noqa: PTH112
@@ -219,13 +219,15 @@ def _check(words: Sequence[str], gpus: str | None, variables: Mapping[str, str])
     """Raise LaunchError for GPUs, or an option, where a command begins, and for what can be no variable."""
     first = words[0] if words else ""
     if gpus and re.fullmatch(r"[0-9]{1,3}(?:[,-][0-9]{1,3})*", first):
-        raise LaunchError(f"GPUs are separated by commas; try --gpus {gpus.rstrip(',')},{first}.")
+        raise LaunchError(f"Separate GPUs by commas. Try --gpus {gpus.rstrip(',')},{first}")
     if first and is_request(first) and not shutil.which(first):
-        raise LaunchError(f"{first} names GPUs, and no program: write --gpus {first} before the command.")
+        raise LaunchError(f"{first} names GPUs, not a program. Try --gpus {first} before the command")
     if first.startswith("-"):
-        raise LaunchError(f"{first} stands where the command begins: options go before that, and before --.")
+        raise LaunchError(
+            f"{first} is where the command should start. Put options before the command and before --"
+        )
     for name, value in variables.items():
         if name in NAMES:
-            raise LaunchError(f"{name} says which GPUs the command gets: name them with --gpus instead.")
+            raise LaunchError(f"--env cannot set {name}, which selects the GPUs. Name them with --gpus")
         if not name or "=" in name or "\0" in f"{name}{value}":
-            raise LaunchError(f"{name!r} can't be a variable with the value {value!r}.")
+            raise LaunchError(f"{name!r} cannot be a variable with the value {value!r}.")

@@ -76,15 +76,15 @@ class Command:
         It raises LaunchError if it can't be run, or names other GPUs, or another number of them.
         """
         if not self.words:
-            raise LaunchError("Nothing to launch is named: torchrun train.py, for example.")
+            raise LaunchError("No command is named. Try torchrun train.py")
         if any("\0" in word for word in self.words):
-            raise LaunchError("A command can't have a NUL character in it.")
+            raise LaunchError("A command cannot contain a NUL character.")
         program, *rest = self.words
         first, *more = program.split()[:2] or [""]
         # A whole command in quotes, as after `bash -c`. Path.exists raises for what is too long for a path.
         is_two_words = bool(more) and not os.path.exists(Path(self.folder, program))  # noqa: PTH110
         if is_two_words and (_PYTHON.fullmatch(first) or _look_for(first, self.folder)):
-            raise LaunchError(f"{program} is one word, as it is in quotes: leave them out.")
+            raise LaunchError(f"{program} is one word because of its quotes. Omit them.")
         match [Path(program).name, *rest]:
             case ["accelerate", "launch", *flags]:
                 _Accelerate(self, [program, "launch"], flags)
@@ -96,13 +96,13 @@ class Command:
                 # What is likely to be meant in another way.
                 if re.match(r"[A-Za-z_]\w*=", program):
                     raise LaunchError(
-                        f"{program} sets a variable: write --env {program}, or for GPUs --gpus."
+                        f"{program} sets a variable. Try --env {program}, or --gpus to name GPUs"
                     )
                 if program == "accelerate" and rest and rest[0].endswith(".py"):
-                    raise LaunchError(f"accelerate has several commands; try accelerate launch {rest[0]}.")
+                    raise LaunchError(f"accelerate needs a command. Try accelerate launch {rest[0]}")
                 if program.endswith(".py") and not os.access(Path(self.folder, program), os.X_OK):
                     raise LaunchError(
-                        f"{program} needs a launcher; try torchrun {program}, or python {program}."
+                        f"{program} needs a launcher. Try torchrun {program}, or python {program}"
                     )
                 self.start, self.rest = [_find_program(program, self.folder)], [*rest, *self.script]
 
@@ -116,10 +116,10 @@ class Command:
             return
         if self.script and (line.kind or rest):
             what = line.name or ("-c" if line.kind else rest[0])
-            raise LaunchError(f"The cell is the script, so leave out {what}.")
+            raise LaunchError(f"The cell is the script. Omit {what}")
         if not self.script and not line.is_answer:
             if not line.kind:
-                raise LaunchError(f"No script is named; try {program} train.py.")
+                raise LaunchError(f"No script is named. Try {program} train.py")
             if line.kind == "script":
                 self.check_is_file(line.name)
         self.start, self.rest = [_find_python(program, self.folder)], [*words, *self.script]
@@ -128,14 +128,14 @@ class Command:
         """Raise LaunchError if an option of the launch itself is among a launcher's flags."""
         for word in flags:
             if word.partition("=")[0] in self.options:
-                raise LaunchError(f"{word} is not {launcher}'s: write it before {launcher}.")
+                raise LaunchError(f"{word} is not an option of {launcher}. Put it before {launcher}")
 
     def check_is_file(self, typed: str) -> None:
         """Raise LaunchError if a script is not there."""
         script = Path(self.folder, typed)
         # pathlib raises for a name that no file can have, such as a very long one.
         if not os.path.isfile(script):  # noqa: PTH113
-            what = "is a folder" if os.path.isdir(script) else "is not there"  # noqa: PTH112
+            what = "is a folder" if os.path.isdir(script) else "does not exist"  # noqa: PTH112
             raise LaunchError(f"{typed} {what}: {script.absolute()}.")
 
 
@@ -158,18 +158,18 @@ class _Launcher:
         self.flags, program = list(words[:place]), words[place:]
         command.check_flags(self.name, self.flags)
         if command.script and program:
-            raise LaunchError(f"The cell is the script, so leave out {shlex.join(program)}.")
+            raise LaunchError(f"The cell is the script. Omit {shlex.join(program)}")
         for typed in self.typed(self.name_gpus):
             raise LaunchError(
-                f"{self.name} {typed} would replace the GPUs that are chosen: leave it out, and name others "
-                "with --gpus before the launcher."
+                f"{self.name} {typed} would replace the chosen GPUs. Omit it, and name GPUs with --gpus "
+                f"before {self.name}"
             )
         self.flags = list(self._without_count(len(command.gpus)))
         if not (program := [*program, *command.script]):
-            raise LaunchError(f"No script is named; try {self.name} train.py.")
+            raise LaunchError(f"No script is named. Try {self.name} train.py")
         no_script = self.typed(self.no_script)
         if no_script and command.script:
-            raise LaunchError(f"The cell is the script, so leave out {no_script[0]}.")
+            raise LaunchError(f"The cell is the script. Omit {no_script[0]}")
         if not no_script:
             command.check_is_file(program[0])
         command.rest = [*self.flags, *program]
@@ -195,7 +195,7 @@ class _Launcher:
             if value not in (str(gpus), "auto", "gpu"):
                 raise LaunchError(
                     f"{self.name} {typed} {value} contradicts the {counted(gpus, 'GPU')} that it gets, one "
-                    "for each process: leave it out; -n and --gpus, before the launcher, say which GPUs."
+                    f"per process. Omit it, and choose GPUs with -n or --gpus before {self.name}"
                 )
 
 
@@ -316,11 +316,11 @@ def _find_program(name: str, folder: str) -> str:
     if found := _look_for(name, folder):
         return found
     if os.sep in name:
-        raise LaunchError(f"{name} is not there, or can't be run.")
+        raise LaunchError(f"{name} does not exist or is not executable.")
     if not name:
-        raise LaunchError("The name of a program is empty.")
+        raise LaunchError("The program's name is empty.")
     if name in _PACKAGES:
         raise LaunchError(f"{name} is not installed here: pip install {_PACKAGES[name]}")
     close = difflib.get_close_matches(name, [*_PACKAGES, "python"], n=1, cutoff=0.7)
-    hint = f"; did you mean {close[0]}?" if close else ", or it is not on the PATH."
+    hint = f". Did you mean {close[0]}?" if close else ", or it is not on PATH."
     raise LaunchError(f"There is no program {name} here{hint}")

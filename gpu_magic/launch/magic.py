@@ -57,38 +57,32 @@ class GpuLaunchMagic:
     def gpu_launch(self, line: str, cell: str | None = None) -> None:
         """Run a command on the chosen GPUs, in their order, in processes of its own.
 
-        %gpu_launch torchrun train.py --lr 1e-3
-                               one process for each GPU that this kernel has: rank 0 on cuda:0, …
+        %gpu_launch torchrun train.py          one process per GPU: rank 0 on cuda:0, …
         %gpu_launch accelerate launch train.py
-                               the same with Accelerate
-        %gpu_launch deepspeed train.py --deepspeed_config ds.json
-                               the same with DeepSpeed
-        %gpu_launch python train.py
-                               one process, which has all of them; any other command, too
-        %%gpu_launch torchrun  the cell, as a script
+                                               the same with Accelerate
+        %gpu_launch deepspeed train.py         the same with DeepSpeed
+        %gpu_launch python train.py            one process with all GPUs; any other command also works
+        %%gpu_launch torchrun                  run the cell as a script
 
         The launcher's own options go behind its name. Before it:
 
-        -n 2, --count 2        the first two of them
-        --gpus 2,0             other GPUs, as after %gpus: this kernel's choice stays as it is
-        --each                 start the command once for each GPU, which it has alone; GPU_MAGIC_INDEX
-                               is 0, 1, … and GPU_MAGIC_COUNT how many there are
-        --env NAME=value       a variable for the command; can be given several times
-        --cwd FOLDER           where it is run
-        --in lr,steps          of a cell: variables of this notebook that it begins with
-        --out result           of a cell: variables that rank 0 has at its end, which come back here; with
-                               --each a list, with the variable of each process
-        --background NAME      return once it runs; %gpu_tasks shows, waits for and ends it
-        --keep                 keep the files of its output, and the cell's script
-        --only-free            only GPUs that nobody else uses or has claimed, other commands here included
-        --min-free 20GB        with --gpus auto: GPUs with so much free memory
-        --wait 30m             wait so long until they are free, or have that memory, and start it then;
-                               interrupt it at any time
-        --force                allow GPUs outside those that the kernel was started with
-        --dry-run              say what would be run, as one would type it in a shell
+        -n 2, --count 2     only the first two GPUs
+        --gpus 2,0          other GPUs, as after %gpus; this kernel's choice stays
+        --each              start the command once per GPU, with GPU_MAGIC_INDEX and GPU_MAGIC_COUNT set
+        --env NAME=value    a variable for the command; repeat for more
+        --cwd FOLDER        the command's working directory
+        --in lr,steps       give the cell these variables of the notebook
+        --out result        return these variables from rank 0 at the cell's end; with --each, lists
+        --background NAME   return at once; see %gpu_tasks
+        --keep              keep the output files, and the cell's script
+        --only-free         only free, unclaimed GPUs
+        --min-free 20GB     --gpus auto: GPUs with at least this much free memory
+        --wait 30m          wait for the GPUs, then start
+        --force             allow GPUs outside those that the kernel was given
+        --dry-run           print the command as for a shell, and start nothing
 
-        It can be done at any time, also once CUDA has started here. An interrupt ends the command with all
-        that it has started, and so does the end of this kernel.
+        It also works after CUDA has started. An interrupt, or the end of this kernel, ends the command with
+        all that it started.
         """
         options = read_command("%gpu_launch", line)
         script = self._script(options, cell)
@@ -104,12 +98,12 @@ class GpuLaunchMagic:
         if options.background:
             tasks.add(task)
         is_chosen = options.gpus is not None or options.count is not None or variables_now().name_gpus
-        instead = "--gpus 0,1 before the command takes others"
+        instead = "To choose GPUs, add --gpus 0,1"
         about_gpus = gpu_notes(task.devices, instead, is_chosen=is_chosen)
         for note in (*about_gpus, *_literals(options, line)):
             print(note)
         if options.background:
-            print(f"{task.name} runs; %gpu_tasks {task.name} shows what it writes.")
+            print(f"{task.name} runs. To see its output: %gpu_tasks {task.name}")
             return
         self._run(script, task, options)
 
@@ -118,14 +112,12 @@ class GpuLaunchMagic:
         given, wanted = getattr(options, "in"), options.out
         if cell is None:
             if given or wanted:
-                raise LaunchError(
-                    "--in and --out go with a cell: %%gpu_launch --in lr torchrun, for example."
-                )
+                raise LaunchError("--in and --out need a cell. Try %%gpu_launch --in lr torchrun")
             return None
         if not options.command:
-            raise LaunchError("Nothing to run the cell with is named: %%gpu_launch torchrun, for example.")
+            raise LaunchError("No program is named to run the cell. Try %%gpu_launch torchrun")
         if wanted and options.background:
-            raise LaunchError("--out needs the end of the command, which --background does not wait for.")
+            raise LaunchError("--out does not go with --background, which does not wait for the end.")
         return make_script(self._shell, cell, given or "", wanted or "")
 
     def _run(self, script: Script | None, task: Task, options: SimpleNamespace) -> None:
@@ -148,7 +140,7 @@ class GpuLaunchMagic:
                 processes = len(task.devices) if options.each else None
                 problem = self._take_back(script, task.files.path, processes)
             if options.keep or any(output.was_cut for output in task.outputs):
-                print(f"Its files are kept in {task.files.keep()}.")
+                print(f"Its files are in {task.files.keep()}")
             task.files.remove()
         if interrupt:
             raise interrupt
@@ -167,7 +159,7 @@ class GpuLaunchMagic:
             return str(error)
         self._shell.user_ns.update(returned)
         if missing := [name for name in script.wanted if name not in returned]:
-            print(f"{', '.join(missing)} did not come back: the cell has not come to its end.")
+            print(f"{', '.join(missing)} did not come back because the cell did not reach its end.")
         return ""
 
 
@@ -223,9 +215,9 @@ def _literals(options: SimpleNamespace, line: str) -> Iterator[str]:
         # pathlib raises for `~nobody`, and takes no absolute pattern.
         pattern = os.path.join(os.path.expanduser(options.cwd or "."), word)  # noqa: PTH111, PTH118
         if re.search(r"(?<!\$)\{[A-Za-z_]\w*\}", word):
-            yield f"{word} is passed literally: IPython replaces {{names}} if it knows all in the line."
+            yield f"%gpu_launch passes {word!r} literally; IPython replaces {{names}} if all are variables."
         elif re.search(r"\$\{?[A-Za-z_]", word) or (glob.has_magic(word) and any(glob.iglob(pattern))):  # noqa: PTH207
-            yield f"{word} is passed literally: no shell runs. bash -c '…' starts one."
+            yield f"%gpu_launch passes {word!r} literally; no shell runs. To start one: bash -c '…'"
 
 
 class GpuTasksMagic:
@@ -237,24 +229,23 @@ class GpuTasksMagic:
     def gpu_tasks(self, line: str) -> None:
         """Show what %gpu_launch --background and %%on_gpu --background have started.
 
-        %gpu_tasks              list all
-        %gpu_tasks NAME         show what a command has written, or the value of a cell
-        %gpu_tasks wait NAME    wait for its end, show the same, and fail if it has failed; without a name,
-                                wait for the end of all. An interrupt ends only the waiting
-        %gpu_tasks stop NAME    end a command with all that it has started; interrupt a cell
+        %gpu_tasks              list all tasks
+        %gpu_tasks NAME         show the output of a command, or the value of a cell
+        %gpu_tasks wait NAME    wait for its end and show it; an error if it failed. Without a name: all
+        %gpu_tasks stop NAME    end a command with all that it started, or interrupt a cell
 
-        Separate several names by commas: %gpu_tasks wait train, eval
+        Separate several names by commas: %gpu_tasks wait train, eval. An interrupt ends only the waiting.
         """
         __tracebackhide__ = True
         names = read("%gpu_tasks", line).request.replace(",", " ").split()
         verb = names.pop(0) if names and names[0] in VERBS else ""
         if verb == "stop" and not names:
-            raise refusal("%gpu_tasks stop needs a task's name. %gpu_tasks lists them.")
+            raise refusal("%gpu_tasks stop needs a task's name. %gpu_tasks lists the names.")
         found = [tasks.find(name) for name in names] or list(tasks)
         if not found:
             print(
-                "Nothing was started in the background; %gpu_launch --background NAME starts a command, and "
-                "%%on_gpu 0 --background NAME a cell."
+                "Nothing was started in the background. For a command: %gpu_launch --background NAME …; "
+                "for a cell: %%on_gpu 0 --background NAME"
             )
         elif verb == "wait":
             waited = found if names else [task for task in found if task.is_running]
@@ -299,7 +290,7 @@ def _join(waited: Sequence[BackgroundTask]) -> None:
                 pass
     except KeyboardInterrupt as interrupt:
         running = ", ".join(task.name for task in waited if task.is_running)
-        show_as(interrupt, f"KeyboardInterrupt: still running: {running}. To stop: %gpu_tasks stop {running}")
+        show_as(interrupt, f"KeyboardInterrupt: {running} still runs. To stop it: %gpu_tasks stop {running}")
         raise
 
 

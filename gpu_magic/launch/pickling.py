@@ -16,7 +16,7 @@ try:
     from cloudpickle import Pickler, loads
 except ImportError:
     raise LaunchError(
-        "Variables are handed over by cloudpickle, which is not installed here: pip install cloudpickle"
+        "Handing over variables needs cloudpickle, which is not installed: pip install cloudpickle"
     ) from None
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def pickled(name: str, value: object, most: int | None = None) -> Pickled:
     except NotPickled:
         raise
     except Exception as error:  # noqa: BLE001 - whatever the value's own code raises
-        raise NotPickled(f"{name} can't be handed over: {type(error).__name__}: {error}") from None
+        raise NotPickled(f"{name} cannot be handed over: {type(error).__name__}: {error}") from None
     return Pickled(file.getvalue(), frozenset(pickler.files))
 
 
@@ -76,7 +76,7 @@ def dump(variables: Mapping[str, Any], file: Path) -> None:
         part.write_bytes(text)
         part.replace(file)  # whoever finds it finds all of it
     except OSError as error:
-        raise LaunchError(f"{names} can't be written: {error}.") from None
+        raise LaunchError(f"{names} cannot be written: {error}.") from None
 
 
 def load(file: Path) -> dict[str, Any]:
@@ -140,6 +140,6 @@ class _Pickler(Pickler):  # type: ignore[misc] # cloudpickle has no types
                 if not (isinstance(device, LogicalDevice) and device.kind == "cpu"):
                     has = "uses what is" if callable(self._value) else "is"
                     on = f"{self._name} {has} on {device}"
-                    raise NotPickled(f"{on}, and is handed over on the CPU alone: move it there first.")
+                    raise NotPickled(f"{on}, but can only be handed over on the CPU. Move it there first.")
                 self._file.check(nbytes)  # frameworks copy an array before they write it
         return super().reducer_override(obj)

@@ -54,7 +54,7 @@ class Guarded:
         linger: float = 0.0,
     ) -> None:
         if not hasattr(os, "pidfd_open"):
-            raise LaunchError("Commands can be launched on Linux alone.")
+            raise LaunchError("Launching works only on Linux.")
         self.code: int | None = None
         self.failure, self.has_ended = "", False
         # A descriptor that is closed must not be written to: its number is used again.
@@ -79,7 +79,7 @@ class Guarded:
         except BaseException as error:  # an interrupt, too
             self._close()
             if isinstance(error, OSError | ValueError):
-                raise LaunchError(f"{command[0]} can't be started: {error}.") from None
+                raise LaunchError(f"{command[0]} cannot be started: {error}.") from None
             raise
         finally:
             os.close(control)
@@ -142,7 +142,7 @@ class RunFolder:
                 new.rename(self.path / _LOCK)  # so that it is never seen without being locked
                 undo.pop_all()
         except OSError as error:
-            raise LaunchError(f"There is no place for the command's output: {error}.") from None
+            raise LaunchError(f"The command's output cannot be stored: {error}.") from None
         self._remove = weakref.finalize(self, _remove, self.path, self._lock, os.getpid())
 
     def keep(self) -> Path:
@@ -234,10 +234,10 @@ class Causes:
         was_killed = not {-signal.SIGKILL, 128 + signal.SIGKILL}.isdisjoint(codes)
         was_killed = was_killed or "SIGKILL" in console or "return code = -9" in console
         if was_killed and _oom_kills() > self._oom_kills:
-            found.append("the system's out-of-memory killer has ended a process meanwhile")
+            found.append("the system's out-of-memory killer has ended a process")
         with suppress(OSError):
             if not shutil.disk_usage(self._folder).free:
-                found.append(f"no space is left in {self._folder}, where its output goes")
+                found.append(f"no space is left for its output in {self._folder}")
         return found
 
 

@@ -38,7 +38,7 @@ class Script:
         try:
             script.write_text(self.code, encoding="utf-8")
         except OSError as error:
-            raise LaunchError(f"The script can't be written: {error}.") from None
+            raise LaunchError(f"The script cannot be written: {error}.") from None
         if not self.given and not self.wanted:
             return [str(script)]
         from gpu_magic.launch.pickling import dump  # loads cloudpickle
@@ -88,7 +88,7 @@ def _names(typed: str) -> tuple[str, ...]:
     names = tuple(filter(None, typed.split(",")))
     for name in names:
         if not name.isidentifier():
-            raise LaunchError(f"{name} is not a variable; variables are named like this: --in lr,steps.")
+            raise LaunchError(f"{name} is not a variable. Name variables like this: --in lr,steps")
     return names
 
 
@@ -98,7 +98,7 @@ def _check(cell: str, given: Container[str], wanted: Iterable[str]) -> None:
         # With a line in place of the magic's, so that lines are counted as in the cell.
         code = compile(f"\n{cell}", "cell", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise LaunchError(f"The cell is not a script of Python's: {_reason(error, cell)}.") from None
+        raise LaunchError(f"The cell is not a Python script: {_reason(error, cell)}.") from None
     names = _names_in(code)
     if "import *" in cell or {"exec", "globals", "vars"} & names:
         return  # it can set any
@@ -115,10 +115,10 @@ def _names_in(code: CodeType) -> set[str]:
 
 def _reason(error: Exception, cell: str) -> str:
     if isinstance(error, RecursionError | MemoryError):
-        return "it has too many levels"
+        return "it is nested too deeply"
     if not isinstance(error, SyntaxError) or not error.lineno:
         return str(error)
     line = "".join(cell.splitlines()[error.lineno - 2 : error.lineno - 1]).strip()
     if line.startswith(("%", "!")):
-        return f"it has no magics and no shell, as {line} in line {error.lineno}"
+        return f"magics and shell commands do not run in it ({line} in line {error.lineno})"
     return f"{error.msg} in line {error.lineno}"

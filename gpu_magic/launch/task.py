@@ -215,7 +215,7 @@ class Task(BackgroundTask):
 
         """
         if not self.join(timeout):
-            raise TimeoutError(f"{self.typed} runs longer than {timeout} s; it goes on.")
+            raise TimeoutError(f"{self.typed} still runs after {timeout} s and continues.")
         self.check()
         return self.code or 0
 

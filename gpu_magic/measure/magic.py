@@ -16,7 +16,7 @@ from gpu_magic.interrupts import postponed_interrupts
 from gpu_magic.measure.recorder import Block, recorder
 from gpu_magic.shell.arguments import read, refusal
 from gpu_magic.shell.cells import Body, awaits, body_of, cell_number
-from gpu_magic.text import html_block
+from gpu_magic.text import html_block, with_full_stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,27 +37,25 @@ class GpuTimeMagic:
         self._shell: Any = shell
 
     def gpu_time(self, line: str, cell: str | None = None) -> Any:
-        """Print what a cell took: what %%time prints, and for each GPU how busy it was, memory, and energy.
+        """Print the time of a cell, as %%time does, and the utilization, memory and energy of each GPU.
 
         %%gpu_time         measure this cell
         %%gpu_time --json  print it as JSON
         %gpu_time train()  measure one line
-        %gpu_time on       print one line after every cell that uses a GPU; %gpu_time off ends that
-        %gpu_time report   the cells that were measured, the longest first: gpu_magic.history() as a table
+        %gpu_time on       print a line after every cell that uses a GPU; %gpu_time off ends that
+        %gpu_time report   list the measured cells, the longest first: gpu_magic.history() as a table
 
-        The time is until the GPUs have finished what PyTorch, JAX and TensorFlow have asked of them, as after
-        torch.cuda.synchronize(). For each GPU that the cell used: the mean of its utilization; how long it
-        was idle; the peak of this process's memory, by the framework's own count if there is one, and how
-        much of it is new and stayed; and the joules of the whole GPU, with the other processes that worked
-        there. %%gpu_time resets PyTorch's and TensorFlow's peaks, as torch.cuda.reset_peak_memory_stats()
-        does, so that the cell's own peak is exact; %gpu_time on leaves them alone.
+        The time ends when the GPUs have finished the work of PyTorch, JAX and TensorFlow, as after
+        torch.cuda.synchronize(). Per GPU: mean utilization, idle time, this process's peak memory and how
+        much stayed, and the joules of the whole GPU with its other users. %%gpu_time resets PyTorch's and
+        TensorFlow's peaks, so that the cell's own peak is exact; %gpu_time on does not.
         """
         __tracebackhide__ = True
         shell, word = self._shell, line.partition("#")[0].strip()
         if cell is not None:
             options = read("%gpu_time", line)
             if options.request:
-                raise refusal(f"%%gpu_time takes no {options.request}: the code stands below it.")
+                raise refusal(f"%%gpu_time takes no {options.request}. Write the code below it.")
             body, code, is_json = body_of(shell, cell), cell, options.json
         elif word == "report":
             return display(gpu_magic.history())
@@ -65,24 +63,24 @@ class GpuTimeMagic:
             stop(shell)
             if word == "on":
                 _measured[id(shell)] = _MeasuredCells(shell)
-            is_on = "Each cell that uses a GPU now prints what it took."
+            is_on = "From now on each cell that uses a GPU prints its time, memory and energy."
             return print(is_on if word == "on" else "Cells are no longer measured.")
         else:
             first, *rest = line.split(maxsplit=1) or [""]
             is_json = first == "--json"
             code = "".join(rest).rstrip() if is_json else line.strip()
             if not code:
-                raise UsageError("%gpu_time goes with on, off, report or code; %%gpu_time measures a cell.")
+                raise UsageError("%gpu_time takes on, off, report or code. To measure a cell: %%gpu_time")
             if code.startswith("--"):
-                raise refusal(f"There is no {code.split()[0]}; the option is --json. %gpu_time? explains it.")
+                raise refusal(f"There is no {code.split()[0]}. The only option is --json.")
             body = Body(shell, f"{code}\n")
             try:
                 is_async = awaits(body.compile(one_by_one=False))
             except SyntaxError as error:
-                ways = "%gpu_time goes with on, off, report or code."
+                ways = "%gpu_time takes on, off, report or code."
                 raise refusal(f"{code!r:.60} is not Python ({error.msg}). {ways}") from None
             if is_async:
-                raise UsageError("%gpu_time can't await in a line; write %%gpu_time above the cell.")
+                raise UsageError("%gpu_time cannot await in a line. Write %%gpu_time above the cell.")
         return body.run(_shown(shell, code, is_json=is_json), lambda: None, check_each=False)
 
 
@@ -93,7 +91,7 @@ def _shown(shell: Any, code: str, *, is_json: bool) -> Iterator[None]:
     try:
         block = recorder().begin(reset=True)
     except GpuMagicError as error:
-        raise UsageError(f"{error} The cell has not run.") from None
+        raise UsageError(f"{with_full_stop(str(error))} The cell did not run.") from None
     has_failed = True
     try:
         yield

@@ -95,7 +95,7 @@ class GpuUsage:
     def _texts(self, wall: float) -> tuple[str, str]:
         """Return what it took as text, long and short."""
         busy = share = peak = others = ""
-        memory = "memory not known"
+        memory = "memory unknown"
         if self.busy is not UNKNOWN and self.idle is not UNKNOWN:
             busy = f"{self.busy:.0f} % busy"
             if self.others and self.busy_own is not UNKNOWN:
@@ -105,7 +105,7 @@ class GpuUsage:
             peak = f"peak {'' if self.is_exact else 'about '}{size_text(self.peak)}"
             memory = f"{peak} ({self.peak_by})"
             if self.stayed is not UNKNOWN:
-                what = f"{size_text(abs(self.stayed))} {'stayed' if self.stayed > 0 else 'given back'}"
+                what = f"{size_text(abs(self.stayed))} {'stayed' if self.stayed > 0 else 'freed'}"
                 memory += f", {what if self.stayed else 'nothing stayed'}"
         if self.others:
             known = dict.fromkeys(f"{one.name} ({one.owner})".replace(" ()", "") for one in self.others)
@@ -113,8 +113,8 @@ class GpuUsage:
             names[_MOST_NAMED:] = [f"{len(names) - _MOST_NAMED} more"] * (len(names) > _MOST_NAMED)
             others = f"shared with {listed(names)}"
         energy = _energy_text(self.energy)
-        joules = f"{energy} (whole GPU)" if energy else "energy not known"
-        why = "too short to tell how busy" if wall < 1 else "how busy is not known"
+        joules = f"{energy} (whole GPU)" if energy else "energy unknown"
+        why = "too short to measure utilization" if wall < 1 else "utilization unknown"
         # No driver tells of accelerators without a UUID.
         long = [f"{busy}{share}" or why, memory, joules, others] if self.uuid else [memory, others]
         return ", ".join(filter(None, long)), ", ".join(filter(None, [busy, peak, energy, others]))
@@ -287,10 +287,10 @@ class History(list[CellUsage]):
 
     def _total(self) -> str:
         if not self:
-            return "No cell was measured: %gpu_time on measures each that uses a GPU, %%gpu_time this one."
+            return "No cell was measured. To measure every cell that uses a GPU: %gpu_time on"
         known = [usage.energy for usage in self if usage.energy is not UNKNOWN]
-        joules = f", {_energy_text(sum(known))} of whole GPUs, whoever used them" if known else ""
-        more = f"; the {_MOST_ROWS} longest are shown" if len(self) > _MOST_ROWS else ""
+        joules = f", {_energy_text(sum(known))} of whole GPUs (all users)" if known else ""
+        more = f"; showing the {_MOST_ROWS} longest" if len(self) > _MOST_ROWS else ""
         simulated = " These GPUs are SIMULATED." if any(usage.simulated for usage in self) else ""
         total = time_text(sum(usage.wall for usage in self))
         return f"{len(self)} measured, {total} in all{joules}{more}.{simulated}"

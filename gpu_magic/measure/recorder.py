@@ -94,7 +94,7 @@ class GpuTime:
     def usage(self) -> CellUsage:
         """What the block took, the last time; until it has ended, a MeasurementError."""
         if self._usage is None:
-            raise MeasurementError("What the block took is known when it has ended: with … as measured.")
+            raise MeasurementError("The figures are known when the block has ended.")
         return self._usage
 
     @public

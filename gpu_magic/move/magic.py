@@ -23,30 +23,30 @@ class MoveMagics:
         self.shell: Any = shell
 
     def to_gpu(self, line: str) -> None:
-        """Move variables to a GPU, with all that they hold, or leave all as it is.
+        """Move variables, with all that they hold, to a GPU. If that fails, nothing moves.
 
-        %to_gpu model optimizer batch   to cuda:0, the first of the GPUs that this kernel chose
-        %to_gpu model --device 1        to cuda:1; any device that %%on_gpu takes: smi:3, GPU-8f3a, cpu
+        %to_gpu model optimizer batch   to cuda:0, the first of this kernel's GPUs
+        %to_gpu model --device 1        to cuda:1, or any device of %%on_gpu: smi:3, GPU-8f3a, cpu
         %to_gpu state.model data["x"]   attributes and items
-        %to_gpu --all                   every variable that can be moved
-        %to_cpu model                   and back
+        %to_gpu --all                   every variable that can move
+        %to_cpu model                   back to the CPU
 
-        --dry-run          say what would move, how many bytes, and whether it fits; change nothing
-        --numpy torch      make NumPy's arrays tensors there (torch, jax or cupy); without it they stay
-        --or-cpu           where the GPU can't be used, move to the CPU and say so
+        --dry-run           print what would move, its size, and whether it fits
+        --numpy torch       convert NumPy arrays to tensors (torch, jax or cupy); otherwise they stay
+        --or-cpu            move to the CPU, and print why, if the GPU cannot be used
 
-        Models, optimizers, parameters, lists, dicts and objects stay the same ones, changed in place; tied
-        weights stay tied, views stay views, gradients come along. Tensors, arrays and tuples are new: other
-        names of theirs keep the old ones, and are listed.
+        Models, optimizers, parameters, lists, dicts and objects change in place. Tied weights, views and
+        gradients are kept. Tensors, arrays and tuples are new objects: other names that keep the old ones
+        are listed.
         """
         options = read("%to_gpu", line, partial(text_named, self.shell))
         self._move(options, device=options.device, numpy=options.numpy, or_cpu=options.or_cpu)
 
     def to_cpu(self, line: str) -> None:
-        """Move variables to the CPU. See %to_gpu?; CuPy's arrays become NumPy's.
+        """Move variables to the CPU. See %to_gpu?; CuPy arrays become NumPy arrays.
 
         %to_cpu model optimizer   move these
-        --all, --dry-run          as there
+        --all, --dry-run          as in %to_gpu
         """
         self._move(read("%to_cpu", line, partial(text_named, self.shell)), device="cpu", magic="%to_cpu")
 

@@ -74,11 +74,11 @@ def to_gpu(
 
     """
     if isinstance(thing, str):
-        raise PlacementError(f"to_gpu moves a variable, and {thing!r:.40} is a string: remove the quotes.")
+        raise PlacementError(f"{thing!r:.40} is a string, not a variable. Remove the quotes.")
     if not can_name_device(device) and device_of(device) is None:
         raise PlacementError(
-            f"to_gpu moves one thing, followed by the device, not {with_article(type(device).__name__)}: "
-            "to_gpu((model, optimizer), 1) moves several."
+            f"{with_article(type(device).__name__, 'A')} is not a device. To move several variables: "
+            "to_gpu((model, optimizer), 1)"
         )
     text = None if device is None else normalize_device(device, device_of)
     plan, _ = _planned(text, {"": (thing, id)}, numpy, or_cpu=or_cpu)
@@ -124,7 +124,7 @@ def _planned(
         plan.check()
     except UnusableDeviceError as error:
         if not or_cpu:
-            raise PlacementError(f"{error} --or-cpu moves to the CPU.") from None
+            raise PlacementError(f"{error} To move to the CPU instead, add --or-cpu") from None
         print(f"Moving to the CPU: {error}")  # noqa: T201 - what `or_cpu` promises
     else:
         return plan, skipped
@@ -138,7 +138,7 @@ def _destination(text: str | None, machine: LazySnapshot) -> LogicalDevice:
         return around if around is not None and around.kind == "gpu" else LogicalDevice("gpu", 0)
     first, *others = parse_targets(text)
     if others:
-        raise PlacementError(f"Variables go to one device, and {text} names {len(others) + 1}.")
+        raise PlacementError(f"Variables go to one device, but {text} names {len(others) + 1}.")
     try:
         return locate(first, machine)
     except PlacementError as error:
@@ -173,7 +173,7 @@ def _attempt(plan: Plan, stores: Mapping[str, Place], interrupts: list[int]) -> 
         if (free := plan.free) is not None and plan.nbytes > free:
             return (
                 f"{size_text(plan.nbytes)} do not fit on {plan.device_text}, where {size_text(free)} are "
-                "free. Move fewer, or see what %gpu_free gives back. Nothing was changed."
+                "free. Nothing was changed. Move fewer, or free memory with %gpu_free"
             )
         for transfer in plan.transfers.values():
             for nbytes in transfer.copy():
@@ -192,10 +192,10 @@ def _attempt(plan: Plan, stores: Mapping[str, Place], interrupts: list[int]) -> 
     except BaseException as error:  # noqa: BLE001 - of frameworks without memory, and of objects
         device, message = plan.device, " ".join(f"{type(error).__name__}: {error}".split())
         if not any(words in message.lower() for words in _OUT_OF_MEMORY):
-            return f"Moving to {device} failed, and all is as it was: {message[:300]}"
+            return f"Moving to {device} failed, so nothing was changed: {message[:300]}"
         return (
             f"{device} ran out of memory after {size_text(copied)} of {size_text(plan.nbytes)}. "
-            "All is as it was. Move fewer, or see what %gpu_free gives back."
+            "Nothing was changed. Move fewer, or free memory with %gpu_free"
         )
     return "Interrupted." if interrupts else None
 
@@ -206,19 +206,19 @@ def _report(plan: Plan, *, is_dry: bool) -> list[str]:
     for one in plan.variables:
         what, size = one.type_text, ""
         way = f"shared with {one.shared_with}" if one.shared_with else "nothing to move"
-        way = f"on {plan.device} already" if one.has_arrays else way
+        way = f"already on {plan.device}" if one.has_arrays else way
         if one.arrays:
             what, size = f"{what}: {counted(one.arrays, 'array')}", size_text(one.nbytes)
             way = f"{', '.join(sorted(one.origins))} → {plan.device}"
         if one.numpy and plan.device.kind == "gpu":
             count = len(one.numpy)
             stays = "a NumPy array stays" if count == 1 else f"{count} NumPy arrays stay"
-            way += f"; {stays} (--numpy torch makes tensors of them)"
+            way += f"; {stays} (--numpy torch converts them to tensors)"
         rows.append((one.name, what, size, way))
     table = text_table([""] * 4, rows, right={2})
     size, device = size_text(plan.nbytes), plan.device_text
     if not any(variable.arrays for variable in plan.variables):
-        return [*table, f"All of it is on {device} already."]
+        return [*table, f"Everything is already on {device}."]
     if not is_dry:
         return [*table, f"{size} moved to {device}."]
     free = plan.free
@@ -241,9 +241,9 @@ def move_variables(
 ) -> list[str]:
     """Move variables of a namespace, and return what `%to_gpu` prints. Options as in its help."""
     if all_of_them and text:
-        raise PlacementError(f"--all is every variable, and {text} is also named: use one of the two.")
+        raise PlacementError(f"--all means every variable, but {text} is also named. Use one of the two.")
     if not all_of_them and not text:
-        raise PlacementError(f"Which variables? {magic} model batch names them, --all is every one.")
+        raise PlacementError(f"No variable is named. Try {magic} model batch, or {magic} --all")
     places = read_places(text, namespace, hidden)
     if all_of_them:
         found = variables_of(namespace, hidden)
@@ -276,7 +276,7 @@ def _read(word: str, namespace: MutableMapping[str, Any], hidden: Container[str]
             raise PlacementError(f"{word} {raised_text(error)}") from None
 
     if word not in namespace and is_target(word):
-        raise PlacementError(f"{word} is not a variable here. %to_gpu takes a device as --device {word}.")
+        raise PlacementError(f"{word} is not a variable. To name a device: --device {word}")
     node = parse_expression(word)
     if isinstance(node, ast.Name):
         return value_of(node.id, namespace, hidden), partial(namespace.__setitem__, node.id)
@@ -285,8 +285,8 @@ def _read(word: str, namespace: MutableMapping[str, Any], hidden: Container[str]
         isinstance(one, calls) for one in ast.walk(node)
     ):
         raise PlacementError(
-            f"{word!r} is not a variable, attribute or item. Name them as in Python, with spaces between: "
-            "model state.optimizer data['train']."
+            f"{word!r} is not a variable, attribute or item. Name them like this: "
+            "model state.optimizer data['train']"
         )
     for root in ast.walk(node):
         if isinstance(root, ast.Name):
@@ -298,7 +298,7 @@ def _read(word: str, namespace: MutableMapping[str, Any], hidden: Container[str]
     )
     if is_whole or (is_item and not hasattr(cls, "__setitem__")):
         raise PlacementError(
-            f"{word} is a part of {with_article(cls.__name__)}: move {ast.unparse(node.value)}."
+            f"{word} is part of {with_article(cls.__name__)}. Move all of it: {ast.unparse(node.value)}"
         )
     if isinstance(node, ast.Attribute):
         return value(node), partial(setattr, owner, node.attr)
@@ -323,8 +323,8 @@ def leftover_lines(
                     nbytes = other.add("", value).nbytes
                     if nbytes and other.kept() & plan.kept():
                         lines.append(
-                            f"{name} has some of what has moved, and {size_text(nbytes)} elsewhere: "
-                            f"move {name} as well."
+                            f"{name} shares arrays that moved, but still has {size_text(nbytes)} elsewhere. "
+                            f"Also move {name}."
                         )
             found = holdings_of([value], budget) if before else {}
         if old := {key: holding for key, holding in found.items() if key in before}:
@@ -334,7 +334,5 @@ def leftover_lines(
         devices = listed(sorted({str(one.device) for one in held.values()}))
         size = size_text(sum(one.nbytes for one in held.values()))
         text = f"Not moved: {', '.join(names)}, with the old copy ({size} on {devices}). "
-        lines.insert(
-            0, f"{text}Names that belong together move together in one line; datasets and outputs stay."
-        )
+        lines.insert(0, f"{text}Move variables that share arrays in one line. Datasets and outputs stay.")
     return [*lines, unfinished_text(budget.unfinished)] if budget.unfinished else lines

@@ -49,10 +49,8 @@ class Plan:
         can_convert = (one for one in imported() if one.module in _FROM_NUMPY)
         self._converts = next((one for one in can_convert if one.module == converts), None)
         if converts is not None and self._converts is None:
-            names = " or ".join(_FROM_NUMPY)
-            raise PlacementError(
-                f"NumPy's arrays can become those of {names} once that is imported, and not of {converts}."
-            )
+            names = ", ".join(_FROM_NUMPY)
+            raise PlacementError(f"--numpy {converts} is not possible. First import one of {names}.")
         self.device = self.requested = device  # the first gets the type of the framework's GPUs, once known
         self._machine = machine or LazySnapshot()
         self._is_dry = is_dry
@@ -114,7 +112,7 @@ class Plan:
         """Return what copies a framework's arrays, after asking whether it can use the device."""
         if framework not in self.transfers:
             if self._can_ask(framework) and (why := framework.problem(self.requested)):
-                raise UnusableDeviceError(f"{self.requested} can't be used: {why}.")
+                raise UnusableDeviceError(f"{self.requested} cannot be used: {why}.")
             if framework.module == "torch":
                 from gpu_magic.move.pytorch import Tensors  # torch is there
 
@@ -136,10 +134,10 @@ class Plan:
             if one.numpy and not one.has_arrays and not one.shared_with:
                 what, dtypes = one.name or "it", listed(sorted({str(array.dtype) for array in one.numpy}))
                 if self._converts is not None:
-                    raise PlacementError(f"{what} is NumPy's, and no framework has arrays of {dtypes}.")
+                    raise PlacementError(f"{what} is NumPy's, but no framework has arrays of {dtypes}.")
                 raise PlacementError(
-                    f"{what} is a NumPy array, which has no device: --numpy torch (or numpy='torch') makes "
-                    "it a PyTorch tensor there. jax and cupy also work."
+                    f"{what} is a NumPy array, which has no device. To convert it to a tensor on the GPU: "
+                    "--numpy torch (in Python: numpy='torch'), or jax or cupy."
                 )
         if any(variable.has_arrays for variable in self.variables):
             return
@@ -147,7 +145,7 @@ class Plan:
             raise PlacementError(unmoved[0])
         names = (f"{variable.name or 'it'} ({variable.type_text})" for variable in self.variables)
         what = listed(names, "the variables here")
-        raise PlacementError(f"There is nothing to move in {what}: no framework's arrays.")
+        raise PlacementError(f"Nothing to move in {what}: no framework's arrays.")
 
     @property
     def nbytes(self) -> int:
@@ -226,7 +224,7 @@ class Plan:
                 devices = listed(sorted({str(one.device) for one in rest}))
                 where = f"({size_text(sum(one.nbytes for one in rest))} on {devices})"
                 kind = with_article(f"{type(obj).__name__} of {type(obj).__module__.partition('.')[0]}")
-                whole = f"{name or 'it'}: {kind} can't be moved as a whole {where}. "
+                whole = f"{name or 'it'}: {kind} cannot be moved as a whole {where}. "
                 text = f"{reason.removesuffix('.')} {where}." if reason else ""
                 found.append(printable(text or f"{whole}Create it again in a cell with %%on_gpu."))
         return found

@@ -121,9 +121,7 @@ class Tensors(Copies):
         # Empty ones have no address to be told apart by, and each can be resized.
         key = storage.data_ptr() or id(tensor), storage.nbytes()
         if last > key[1]:
-            raise PlacementError(
-                f"{type_and_shape(tensor)} has no memory at present (its storage was resized)."
-            )
+            raise PlacementError(f"{type_and_shape(tensor)} has no memory now (its storage was resized).")
         span = self._spans.get(key)
         if span is None:
             span = self._spans[key] = _Span(storage, key[1])
@@ -284,7 +282,7 @@ class Tensors(Copies):
             except RuntimeError:
                 tensor.grad = grad
                 raise PlacementError(
-                    f"{type_and_shape(tensor)} can't be moved to {self._device}: a graph, a hook or a weak "
+                    f"{type_and_shape(tensor)} cannot be moved to {self._device}: a graph, a hook or a weak "
                     "reference holds on to it. Delete what was computed with it (a loss, outputs), and try "
                     "again."
                 ) from None
@@ -366,7 +364,7 @@ def _over_numpy(torch: Any, array: Any) -> Any:
         try:
             return torch.from_numpy(array)
         except TypeError:
-            raise PlacementError(f"PyTorch has no tensors of NumPy's {array.dtype}.") from None
+            raise PlacementError(f"PyTorch has no {array.dtype} tensors.") from None
 
 
 def _nbytes(tensor: Any) -> int:

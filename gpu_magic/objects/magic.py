@@ -28,28 +28,30 @@ class ObjectsMagics:
         self.shell: Any = shell
 
     def where(self, line: str) -> None:
-        """Say on which devices variables live, and how many bytes they take there.
+        """Show on which devices variables are, and how many bytes they take there.
 
-        %where             every variable of this notebook that holds arrays
-        %where x model     these; models, optimizers and containers are looked into
-        %where batch["x"]  an expression; spaces divide, but for those in brackets
+        %where              every variable of this notebook that holds arrays
+        %where x model      these; also looks into models, optimizers and containers
+        %where batch["x"]   an expression; separate several by spaces
 
-        What shares memory (views, tied weights) is counted once in a row.
+        Memory that several arrays share (views, tied weights) counts once per row.
         """
         options = read("%where", line, partial(text_named, self.shell))
         print("\n".join(where_lines(self.shell, code_words(options.request, commas=True))))
 
     def gpu_free(self, line: str) -> None:
-        """Give GPU memory back that only the notebook's own history keeps, and what frameworks keep unused.
+        """Free GPU memory that only the notebook's history or a framework's cache holds.
 
-        %gpu_free             drop the last error's traceback and the outputs (Out, _) that hold GPU memory,
-                              collect garbage, empty each framework's cache; say what each GPU had in use
-                              before and after, and which variables hold the rest
-        %gpu_free --dry-run   say what it would drop, and drop nothing
+        %gpu_free           drop the last traceback and outputs (Out, _) on GPUs, and empty the caches
+        %gpu_free --dry-run  print what it would drop, and drop nothing
+
+        It prints the memory in use on each GPU before and after, and the variables that hold the rest.
         """
         options = read("%gpu_free", line)
         if options.request:
-            raise UsageError("%gpu_free takes no names: it frees memory on all GPUs; del x drops a variable.")
+            raise UsageError(
+                "%gpu_free takes no names. It frees memory on all GPUs. To drop a variable: del x"
+            )
         print(gpu_magic.gpu_free(dry_run=options.dry_run))
 
 

@@ -144,14 +144,14 @@ def where_lines(shell: Any, names: Sequence[str]) -> list[str]:
         if names or devices:
             text = str(devices) if devices else "no arrays"
             rows += zip_longest([name], text.split("\n"), fillvalue="")
-    rows = rows or [("No variable here holds arrays of a framework that is imported.", "")]
+    rows = rows or [("No variable holds arrays of an imported framework.", "")]
     lines = text_table(("", ""), rows)
     return [*lines, unfinished_text(budget.unfinished)] if budget.unfinished else lines
 
 
 def unfinished_text(names: Sequence[str]) -> str:
     """Say which variables hold more than was looked at."""
-    return f"Not looked at in full, as that would take too long: {listed(_first(names))}."
+    return f"Not searched in full because that takes too long: {listed(_first(names))}."
 
 
 # Memory that is given back
@@ -243,7 +243,7 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
     if held:
         lines.append(f"Still held by {listed(_named(held))}.")
     if unnamed:
-        why = "no variable was seen to hold: the graph of a loss, or the workspaces of libraries"
+        why = "no variable holds, such as the graph of a loss or the workspaces of libraries"
         lines.append(f"{size_text(unnamed)} more that {why}.")
     lines += [unfinished_text(unfinished)] if unfinished else []
     was, now = ({str(device): here.get(device, 0) for device in before} for here in (before, after))
@@ -255,7 +255,7 @@ def _empty_cache(framework: Framework) -> str:
     try:
         return framework.empty_cache()
     except Exception as error:  # noqa: BLE001 - after an error of CUDA's, each call can raise it again
-        return printable(f"{framework.name} can't empty its cache: {error}".partition("\n")[0])
+        return printable(f"{framework.name} cannot empty its cache: {error}".partition("\n")[0])
 
 
 def _held(
@@ -355,7 +355,7 @@ def shortage_lines(error: BaseException, shell: Any) -> list[str]:
     elif device is None and (names := machine.snapshot.kernel.names) is not UNKNOWN and len(names) == 1:
         device = LogicalDevice("gpu", 0)
     gpu = physical(device, machine) if device is not None else None
-    facts = [f"{size_text(found.wanted)} more were asked for"] if found.wanted else []
+    facts = [f"{size_text(found.wanted)} more were requested"] if found.wanted else []
     if gpu and gpu.status.memory_free is not UNKNOWN and gpu.memory_total is not UNKNOWN:
         facts.append(f"{size_text(gpu.status.memory_free)} of {size_text(gpu.memory_total)} are free now")
     where = f" on {described(device, machine)}" if device is not None else ""
@@ -365,9 +365,9 @@ def shortage_lines(error: BaseException, shell: Any) -> list[str]:
     here = [pool for place, pool in pools if device is not None and is_same_device(place, device)]
     unnamed = sum(pool.used for pool in here) - total
     if here and unnamed > 0:
-        ours.append(f"no variable leads to {size_text(unnamed)}")
+        ours.append(f"no variable holds {size_text(unnamed)}")
     if cached := sum(pool.reserved - pool.used for pool in here):
-        back.append(f"{size_text(cached)} that is kept unused")
+        back.append(f"{size_text(cached)} that is cached")
     processes = () if gpu is None or gpu.status.processes is UNKNOWN else gpu.status.processes
     others = sorted(
         (one for one in processes if one.pid != os.getpid()),
@@ -375,7 +375,7 @@ def shortage_lines(error: BaseException, shell: Any) -> list[str]:
     )
     line = ProcessNames(others).line
     lines = _first([f"{_task_of(one)}{line(one)}" for one in others])
-    gives = f"would give back {listed(back)}." if back else "would give nothing back."
+    gives = f"would free {listed(back)}." if back else "would free nothing."
     rows = [("this kernel", listed(ours)), ("others", "; ".join(lines)), ("%gpu_free", gives)]
     head = f"Out of memory{where}{': ' if facts else ''}{', '.join(facts)}."
     return [head, *(f"  {name:<11}  {printable(text)}" for name, text in rows if text)]

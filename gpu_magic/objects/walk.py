@@ -131,7 +131,7 @@ class Walker:
             except Exception as error:  # noqa: BLE001 - an object can raise what it likes, and must not hide others
                 self.visited[id(obj)] = obj
                 kind = type.__repr__(type(obj))
-                why = f"can't be looked into ({type(error).__name__}): what such objects hold is left out."
+                why = f"cannot be searched ({type(error).__name__}), so what such objects hold is left out."
                 warn_once(kind, f"{kind} {why}")
                 continue
             if node is None:
@@ -188,7 +188,7 @@ class Walker:
                 continue
             if self.device is not None and found.put is None and _is_torch(framework):
                 what = with_article(cls.__name__, "A")
-                why = f"{what} stays on the CPU, where a DataLoader's workers read it: move each batch."
+                why = f"{what} stays on the CPU, where a DataLoader's workers read it. Move each batch."
                 return Node("unmoved", reason=why), None
             return Node("composite", framework if found.in_place else None), parts
         numpy = sys.modules.get("numpy")

@@ -92,7 +92,7 @@ class ThreadTask(BackgroundTask):
 
     def wait(self, timeout: float | None = None) -> Any:
         if not self.join(timeout):
-            raise TimeoutError(f"{self.name} still runs after {timeout} s, and goes on.")
+            raise TimeoutError(f"{self.name} still runs after {timeout} s and continues.")
         self.check()
         return self.result
 
@@ -113,7 +113,7 @@ class ThreadTask(BackgroundTask):
             return f"{self._how} · {self.seconds:.1f} s"
         if self._was_interrupted:
             return (
-                "interrupted, and in a call that can't be: it ends as soon as that returns "
+                "interrupted in a call that cannot be interrupted; ends when the call returns "
                 f"· {self.seconds:.0f} s"
             )
         return f"running on {self.where} · {self.seconds:.0f} s"

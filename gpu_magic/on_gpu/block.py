@@ -15,7 +15,6 @@ from gpu_magic.frameworks import device_of, known
 from gpu_magic.frameworks.target import CPU, LogicalDevice, normalize_device, parse_targets, without_brackets
 from gpu_magic.on_gpu.scope import Scope, Wish
 from gpu_magic.public import public
-from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -74,7 +73,7 @@ def on_gpu(
 
     """
     if only is not None and not isinstance(only, str | Iterable):
-        raise PlacementError(f"only={only!r:.40} names no frameworks; try only='torch'.")
+        raise PlacementError(f"only={only!r:.40} names no frameworks. Try only='torch'")
     names = only if only is None or isinstance(only, str) else ",".join(str(name) for name in only)
     caller = sys._getframe(2)  # noqa: SLF001 - what the block will use stands in its own code; 1 is `public`
     return OnGpu(
@@ -113,20 +112,19 @@ class OnGpu:
         self.wants_gpu = any(getattr(target, "kind", "gpu") == "gpu" for target in targets)
         self.can_stop = targets != (CPU,)
         if mirror and not self.can_stop:
-            raise PlacementError("--mirror has nothing to mirror over on cpu alone: omit it.")
+            raise PlacementError("--mirror needs GPUs, and only cpu is named. Omit --mirror.")
         if not mirror and CPU in targets and self.wants_gpu:
             each = " or ".join(entry.strip() for entry in without_brackets(wanted).split(","))
-            raise PlacementError(f"A cell runs on one device: try {each}.")
+            raise PlacementError(f"A cell runs on one device. Try {each}")
         if len(targets) > 1 and not mirror:
             # As `device_ids` of PyTorch takes them.
             numbers = ", ".join(
                 str(one.index if isinstance(one, LogicalDevice) else one.identifier) for one in targets
             )
             raise PlacementError(
-                f"A cell runs on one device. For {wanted}: --mirror (TensorFlow, Keras on "
-                f"it), torch.nn.DataParallel(model, device_ids=[{numbers}]), or processes "
-                "with a GPU each: %gpu_launch torchrun runs a script in them, %gpu_cluster with %%px "
-                "code that you type."
+                f"A cell runs on one device. For {wanted} use --mirror (TensorFlow), "
+                f"torch.nn.DataParallel(model, device_ids=[{numbers}]), %gpu_launch torchrun for a script, "
+                "or %gpu_cluster with %%px for cells."
             )
         self._wish = Wish(targets, only, or_cpu, mirror, code, namespace)
         # The runs that are under way in each thread, as a block can be entered within itself.
@@ -158,13 +156,13 @@ class OnGpu:
     def __call__(self, function: _Function) -> _Function:
         """Decorate a function: each call is a block of its own."""
         if isinstance(function, type) or not callable(function):
-            raise PlacementError(f"on_gpu decorates functions, and {function!r:.60} is not a function.")
+            raise PlacementError(f"{function!r:.60} is not a function, which on_gpu decorates.")
         called = function if inspect.isroutine(function) else type(function).__call__
         can_wait = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
         if any(check(function) or check(called) for check in can_wait):
             raise PlacementError(
-                "on_gpu can't decorate a coroutine or a generator, because other code that runs while it "
-                "waits would also run on that device. Write with on_gpu(...): around what it computes."
+                "on_gpu cannot decorate a coroutine or a generator, because other code that runs while it "
+                "waits would also run on that device. Use with on_gpu(...): inside it."
             )
         code = getattr(function, "__code__", None)
         wish = dataclasses.replace(
@@ -194,11 +192,8 @@ def read_only(text: str) -> tuple[str, ...]:
     for name in filter(None, (part.strip().lower() for part in text.split(","))):
         module = _ALIASES.get(name, name)
         if module not in known():
-            raise PlacementError(
-                f"--only {name:.40}: no framework has that name; it can be {listed(known())}, "
-                "with commas between."
-            )
+            raise PlacementError(f"--only {name:.40} names no framework. Known: {', '.join(known())}")
         found.append(module)
     if not found:
-        raise PlacementError(f"--only needs a framework: {listed(known())}.")
+        raise PlacementError(f"--only needs a framework: {', '.join(known())}")
     return tuple(found)

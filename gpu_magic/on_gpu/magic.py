@@ -19,6 +19,7 @@ from gpu_magic.process.physical import labels
 from gpu_magic.shell.arguments import read, refuse_name
 from gpu_magic.shell.cells import awaits, body_of, cell_number
 from gpu_magic.shell.values import expand
+from gpu_magic.text import with_full_stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,27 +46,20 @@ class OnGpuMagic:
     def on_gpu(self, line: str, cell: str) -> Any:
         """Run a cell on one GPU, in every framework that it uses.
 
-        %%on_gpu 0         on cuda:0, the first of the GPUs that this kernel chose; also written cuda:0,
-                           gpu:0 or /GPU:0
-        %%on_gpu smi:3     on GPU 3 of nvidia-smi
-        %%on_gpu GPU-8f3a  on the GPU whose UUID starts with that
-        %%on_gpu cpu       on the CPU; cpu:2 is TensorFlow's and JAX's third logical CPU
-        %%on_gpu xpu:0     on another accelerator that PyTorch knows; mps
-        %%on_gpu {n}       a variable, or any expression
+        %%on_gpu 1          run the cell on cuda:1, which can also be typed: cuda:1, gpu:1 or /GPU:1
+        %%on_gpu smi:3      run it on nvidia-smi's GPU 3; also GPU-8f3a, the start of a UUID
+        %%on_gpu cpu        run it on the CPU; also cpu:2, xpu:0 or mps
+        %%on_gpu {n}        use a variable or an expression
         %%on_gpu 0,1 --mirror
-                           in the scope of a tf.distribute.MirroredStrategy over exactly these
+                            run it under a tf.distribute.MirroredStrategy over these GPUs
 
-        --only torch,tensorflow
-                           set these frameworks, and leave the others as they are: torch, tensorflow, jax,
-                           cupy, keras
-        --or-cpu           if the GPU can't be used, run the cell on the CPU and print why
-        --background eval  run the cell in a thread, while other cells run: %gpu_tasks shows it as eval, waits
-                           for it and interrupts it; without a name it gets one
-        -v, --verbose      print where the cell ran
+        --only torch,jax    set only these: torch, tensorflow, jax, cupy, keras
+        --or-cpu            run on the CPU, and print why, if the GPU cannot be used
+        --background eval   run in a thread as task eval while other cells run: see %gpu_tasks
+        -v, --verbose       print where the cell ran
 
-        PyTorch's default and current device, TensorFlow's, JAX's and CuPy's are set for the cell, also in a
-        framework that the cell itself imports, and restored at its end. If a framework that the cell uses
-        can't run there, the cell does not run. Otherwise it is a cell like any other.
+        It sets the default device of PyTorch, TensorFlow, JAX and CuPy for the cell, also in a framework
+        that the cell imports. If a framework that the cell uses cannot run there, the cell does not run.
         """
         __tracebackhide__ = True
         # The code that runs the magic is below the frames of this one, the lazy one and run_cell_magic.
@@ -98,13 +92,12 @@ class OnGpuMagic:
         tasks.check_name(name)
         if awaits(body.compile(one_by_one=check_each, by_displayhook=False)):
             raise UsageError(
-                "await needs this kernel's event loop, which is for the cells in the foreground. With "
-                "--background, asyncio.run(...) runs a coroutine."
+                "await does not work with --background, which has no event loop. Use asyncio.run(...)"
             )
         if _CAPTURE in body.source:
             raise UsageError(
-                "%%capture takes the output of all cells that run. With --background, the output stays "
-                "below this cell."
+                "%%capture does not work with --background: it would capture the output of other cells. "
+                "Omit it; the output stays below this cell."
             )
 
         def run() -> Any:
@@ -135,7 +128,7 @@ def _usage_errors(end: str) -> Iterator[None]:
     try:
         yield
     except GpuMagicError as error:
-        raise UsageError(f"{error}{end}") from None
+        raise UsageError(f"{with_full_stop(str(error))}{end}" if end else str(error)) from None
 
 
 def _show_error(shell: Any, error: BaseException) -> None:
@@ -162,8 +155,8 @@ class _CellScope:
 
     def __enter__(self) -> Scope:
         __tracebackhide__ = True
-        way = "; --or-cpu runs it on the CPU" if self._block.wants_gpu else ""
-        with _usage_errors(f" The cell has not run{way}."):
+        way = " To run it on the CPU, add --or-cpu" if self._block.wants_gpu else ""
+        with _usage_errors(f" The cell did not run.{way}"):
             return self._scope.__enter__()
 
     def __exit__(

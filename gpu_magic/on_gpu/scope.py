@@ -133,8 +133,8 @@ class Scope:
                 scope.enter_again()
         for framework in missed:
             _warn(
-                f"{framework.name} was first imported in another thread, or by an unusual loader, and was "
-                f"not set to {self._name()}. Import it first."
+                f"{framework.name} was not set to {self._name()} because another thread or an unusual "
+                "loader imported it. Import it before the block."
             )
         if kind is None:
             self._raise_problem()
@@ -236,7 +236,7 @@ class Scope:
         if self._mirror:
             problems |= self._problems_of_mirror()
         if problems:
-            return f"{self._name()} can't be used: {'; '.join(problems.values())}.{_advice(used, problems)}"
+            return f"{self._name()} cannot be used: {'; '.join(problems.values())}.{_advice(used, problems)}"
         if used or all(device.kind == "cpu" for device in self.devices):
             return ""
         # No framework is used: one that can be asked at no cost knows the devices; else the machine is asked.
@@ -248,14 +248,14 @@ class Scope:
         """Return why this process has no such GPU, as a sentence; empty if it has, or can't know."""
         machine, why = self.machine, ""
         if device.type not in ("", "cuda"):
-            why = ": no framework that is imported has such a device."
+            why = ": no imported framework has such a device."
         elif machine.problem:
             why = f". {machine.problem}"
         elif machine.visible is not None and device.index >= len(machine.visible):
-            why = f": this process sees {machine.mapping}."
+            why = f": visible here are {machine.mapping}."
         elif machine.snapshot.simulated:
             why = ": the GPUs here are SIMULATED, and nothing runs on them."
-        return f"{device} can't be used{why}" if why else ""
+        return f"{device} cannot be used{why}" if why else ""
 
     def _first_problem(self, framework: Framework) -> str:
         """Return why a framework can't compute on one of the devices, as a clause; empty if it can."""
@@ -265,7 +265,7 @@ class Scope:
         """Return why the devices can't be mirrored over, by the modules that are used without TensorFlow."""
         only = self._wish.only
         wrong = {
-            framework.module: f"--mirror is TensorFlow's, and {framework.name} runs on {framework.backend()}"
+            framework.module: f"--mirror is TensorFlow's, but {framework.name} runs on {framework.backend()}"
             for framework in imported()
             if framework.backend() not in ("", "tensorflow") and framework.module in self._evidence
         }
@@ -273,8 +273,7 @@ class Scope:
             "tensorflow" in sys.modules or any(map(self._evidence.__contains__, ("tensorflow", "keras")))
         ):
             wrong["tensorflow"] = (
-                "--mirror is for code that uses TensorFlow (or Keras on it), and this does not, so name one "
-                "device without it"
+                "--mirror is for code that uses TensorFlow, and this code does not. Name one device instead"
             )
         elif only is not None and "tensorflow" not in only:
             wrong["tensorflow"] = f"--mirror is for TensorFlow, which --only {','.join(only)} leaves out"
@@ -301,7 +300,7 @@ class Scope:
         for framework, why in failed.items():
             if framework.module not in _left_out:
                 _left_out.add(framework.module)
-                _warn(f"{why} It is left out; code that uses it does not run in a block.")
+                _warn(f"{why} It is left out. Code that uses it does not run in a block.")
 
     # Setting it.
 
@@ -326,7 +325,7 @@ class Scope:
             self._scopes.enter_context(scope)
         except Exception as error:  # another version of it, with other insides
             said = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
-            why = f"{framework.name} can't be set to {self._name()}: {said}."
+            why = f"{framework.name} cannot be set to {self._name()}: {said}."
             raise PlacementError(why) from error
         self._set[module] = framework, devices
         (self._waiting.add if waits else self._waiting.discard)(module)
@@ -367,7 +366,7 @@ class Scope:
                 print(f"{framework.name} runs on the CPU: {problem}.")  # noqa: T201 - what `or_cpu` promises
                 devices, self._mirror = (CPU,), False
             elif problem:
-                self._problem = f"{self._name()} can't be used: {problem}."
+                self._problem = f"{self._name()} cannot be used: {problem}."
             if problem and self._mirror:
                 self._set[framework.module] = framework, devices  # there is nothing to mirror over
             else:
@@ -408,7 +407,7 @@ def _is_cheap(framework: Framework) -> bool:
 def _advice(used: Iterable[Framework], problems: Collection[str]) -> str:
     """Return how to run the code in those of the frameworks that can use the device."""
     rest = [one.module for one in used if one.module not in problems and one.backend() not in problems]
-    return f" --only {','.join(rest)} leaves the others out." if rest else ""
+    return f" To leave it out, add --only {','.join(rest)}" if rest else ""
 
 
 def _warn(text: str) -> None:

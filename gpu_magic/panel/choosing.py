@@ -49,7 +49,7 @@ class _Wait:
 
     def __str__(self) -> str:
         if self.is_ready:
-            return f"{self.waiting.wanted}: free, and chosen when the kernel is."
+            return f"{self.waiting.wanted}: free. Chosen when the kernel is free."
         return f"{self.waiting.progress}."
 
 
@@ -102,7 +102,7 @@ class Choosing:
         with self._lock:
             self.stop()
             self._wait = wait
-            self.waiting = "Looking who has them."
+            self.waiting = "Looking for who uses them."
             self._panel.say("", "info")
             wait.thread = threading.Thread(
                 target=self._look, args=(wait,), name="gpu_magic-wait", daemon=True
@@ -149,7 +149,7 @@ class Choosing:
                 return None
             self._wanted = None
         elif wait is not None and current().chosen is not wait.chosen:
-            self._end(wait, "The waiting has ended, as another choice was made.", "info")
+            self._end(wait, "Waiting stopped because another choice was made.", "info")
         elif wait is not None and wait.is_ready:
             wait.is_ready = False
             return _Wanted(wait.request, only_free=True)
@@ -170,7 +170,7 @@ class Choosing:
         except GpuMagicError as error:
             self._end(wait, str(error), "error")
         except Exception as error:  # noqa: BLE001 - there is no cell to show it
-            self._end(wait, f"The waiting has ended: {type(error).__name__}: {error}", "error")
+            self._end(wait, f"Waiting stopped: {type(error).__name__}: {error}", "error")
         finally:
             wait.waiting.leave()
 

@@ -22,18 +22,16 @@ class GpuPanelMagic:
     def gpu_panel(self, line: str) -> None:
         """Show the GPUs in a live panel, and choose them by clicking.
 
-        %gpu_panel         memory and whose it is, utilization over the last minutes, temperature, power, the
-                           people and processes, what this kernel calls each GPU; once a second, also while
-                           a cell runs
+        %gpu_panel          memory, utilization, temperature, power and users of each GPU, once a second
 
-        Click GPUs in the order of cuda:0, cuda:1, …, then "Use these". Once CUDA has started, a different
+        Click GPUs in the order of cuda:0, cuda:1, …, then "Use these". After CUDA has started, another
         choice needs a restart of the kernel: the panel offers it, and keeps the choice.
         """
         if request := read("%gpu_panel", line).request:
-            instead = f"%gpus {request} chooses by typing" if is_request(request) else "it needs none"
-            raise refusal(f"%gpu_panel takes no arguments; {instead}.")
+            instead = f" To choose by typing: %gpus {request}" if is_request(request) else ""
+            raise refusal(f"%gpu_panel takes no arguments.{instead}")
         if not hasattr(self._shell, "kernel"):
             display(gpu_magic.gpus())
-            print("A live panel needs a notebook; here %gpus shows the same, and %gpus 1,3 chooses.")
+            print("A live panel needs a notebook. Here, choose with %gpus 1,3")
             return
         display(gpu_magic.panel())

@@ -45,7 +45,7 @@ class NotUnderstoodError(GpuMagicError):
     """A page has sent what is no message."""
 
     def __init__(self) -> None:
-        super().__init__("The page sent a message that is not understood; nothing was changed.")
+        super().__init__("The page sent an invalid message. Nothing was changed.")
 
 
 def _is_text(value: object) -> bool:

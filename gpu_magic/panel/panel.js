@@ -5,12 +5,12 @@ const STATES = {
   live: "not started",
   frozen: "started",
   forked: "unusable here",
-  unknown: "can't be asked",
-  unclear: "may be started",
+  unknown: "state unknown",
+  unclear: "may have started",
   broken: "unusable here",
 };
 const stateText = ({ cuda_state, runtime }) => (cuda_state in STATES ? `${runtime} ${STATES[cuda_state]}` : cuda_state);
-const UNWATCHED_TEXT = "paused, as nobody has used this page for ten minutes";
+const UNWATCHED_TEXT = "paused: this page was not used for ten minutes";
 const USE_WORDS = { none: "Use none", reset: "Use as started" };
 
 class PanelView {
@@ -51,14 +51,14 @@ class PanelView {
     const line = this.footer.appendChild(make("span", "gm-line"));
     this.line = line.appendChild(make("code"));
     this.copy = line.appendChild(makeButton("copy", () => this.copyLine(), "gm-copy"));
-    const title = "Write this line into a cell of the notebook, for Restart and Run All";
+    const title = "Insert this line as a cell of the notebook, for Restart and Run All";
     this.insert = line.appendChild(makeButton("insert cell", () => this.insertLine(), "gm-copy", { title }));
     line.append(this.options.button);
     const clear = () => {
       this.store.change(null);
       this.grid.tabStop?.focus(); // the button is gone
     };
-    this.clear = line.appendChild(makeButton("clear", clear, "gm-copy", { title: "Drop what was clicked" }));
+    this.clear = line.appendChild(makeButton("clear", clear, "gm-copy", { title: "Discard what you clicked" }));
     this.hint = line.appendChild(make("span", "gm-hint", { role: "status" }));
   }
 
@@ -116,7 +116,7 @@ class PanelView {
     setText(this.mark, header.simulated && `SIMULATED ${header.simulated}`);
     setText(this.state, isRestarting ? "restarted" : isGone ? "no kernel" : stateText(header));
     this.state.dataset.state = isGone ? "unknown" : header.cuda_state;
-    const why = `${header.runtime} was ${header.cuda_text}. A different choice needs a restart of the kernel; the next %load_ext gpu_magic applies it.`;
+    const why = `${header.runtime} ${header.cuda_text}. Another choice needs a restart of the kernel. The next %load_ext gpu_magic applies it.`;
     setText(this.banner, isGone ? "" : isFrozen ? why : ["forked", "unclear", "broken"].includes(header.cuda_state) ? `${header.runtime} ${header.cuda_text}.` : "");
     this.root.classList.toggle("gm-none", !order.length);
     setText(this.empty, order.length ? "" : header.problem);
@@ -261,7 +261,7 @@ class RestartQuestion {
 class WaitControls {
   constructor(store, panel, buttons) {
     this.store = store;
-    const title = "Choose them as soon as nobody else has them";
+    const title = "Choose these GPUs as soon as they are free";
     this.begin = buttons.appendChild(makeButton("Wait for it", () => store.wait(), "gm-begin", { title }));
     this.element = panel.appendChild(make("div", "gm-wait", { role: "group", "aria-label": "Waiting" }));
     // No live region: the line changes with each look, and the hint says that it waits.
@@ -294,13 +294,13 @@ class MemoryOptions {
     this.element.hidden = true;
     const growth = this.element.appendChild(make("label"));
     this.growth = growth.appendChild(makeFocusable("input", "", { type: "checkbox" }));
-    growth.append("take memory as it is needed");
-    growth.title = "TensorFlow and JAX take most of a GPU's memory at once, otherwise";
+    growth.append("allocate memory as needed");
+    growth.title = "Otherwise TensorFlow and JAX allocate most of a GPU's memory at once";
     const limit = this.element.appendChild(make("label"));
     limit.append("at most");
     this.limit = limit.appendChild(makeFocusable("input", "", { type: "text", placeholder: "8GB", size: "7", spellcheck: "false" }));
     limit.append("of each GPU");
-    limit.title = "What TensorFlow, JAX and PyTorch may take";
+    limit.title = "The most that TensorFlow, JAX and PyTorch use";
     this.growth.addEventListener("change", () => store.setMemory({ growth: this.growth.checked }));
     this.limit.addEventListener("change", () => this.setLimit());
     onEnter(this.limit, () => this.setLimit());
@@ -315,7 +315,7 @@ class MemoryOptions {
   setLimit() {
     const limit = this.limit.value.replace(/\s/g, "");
     if (limit === this.shown?.limit) return;
-    if (limit && !/^\d+(\.\d+)?([KMGT]i?)?B?$/i.test(limit)) return this.store.warn(`${this.limit.value} is not a size; try 8GB, or 8GiB.`);
+    if (limit && !/^\d+(\.\d+)?([KMGT]i?)?B?$/i.test(limit)) return this.store.warn(`${this.limit.value} is not a size. Try 8GB or 8GiB`);
     this.store.setMemory({ limit });
   }
 

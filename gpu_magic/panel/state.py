@@ -44,7 +44,7 @@ _LEASE = 40.0  # seconds
 _LEASE_IN_CELL = 24 * 3600.0
 _MOST_VIEWS = 64  # of one viewer: pages can send anything
 _EXPECTED = ""  # a view that is likely to be shown soon, and has no name yet
-_UNLOADED = "gpu_magic was unloaded, so nothing can be chosen here: %load_ext gpu_magic."
+_UNLOADED = "gpu_magic was unloaded. To choose here: %load_ext gpu_magic"
 
 
 class Viewer(Protocol):

@@ -7,14 +7,14 @@ const NOTHING = { text: "", kind: "info", warnings: [] };
 
 // Where the page can find the panel's next kernel, and where it can't.
 const RESTARTED = [
-  "The kernel was restarted: run %load_ext gpu_magic, which applies a choice that was made for it. After that, this panel goes on.",
-  "The kernel was restarted: run %load_ext gpu_magic, which applies a choice that was made for it, and %gpu_panel.",
+  "The kernel was restarted. Run %load_ext gpu_magic to apply the saved choice and continue this panel.",
+  "The kernel was restarted. Run %load_ext gpu_magic to apply the saved choice, then %gpu_panel.",
 ];
 const GONE = [
-  "The kernel of this panel has gone. After the next %load_ext gpu_magic, this panel goes on.",
-  "The kernel of this panel has gone: %load_ext gpu_magic and %gpu_panel make a new one.",
+  "This panel's kernel has ended. Run %load_ext gpu_magic to continue this panel.",
+  "This panel's kernel has ended. Run %load_ext gpu_magic, then %gpu_panel.",
 ];
-const SILENT = "The kernel does not answer, or can't be reached. If it stays so, restart the kernel.";
+const SILENT = "The kernel does not answer. If this message stays, restart the kernel.";
 
 class Store {
   constructor(model) {
@@ -149,11 +149,11 @@ class Store {
   // Chooses what was clicked as soon as nobody else has it.
   wait() {
     this.requested = this.draft;
-    this.ask("wait", { request: this.draft }, `%gpus ${this.draft}: waits as soon as the kernel is free`);
+    this.ask("wait", { request: this.draft }, `%gpus ${this.draft}: starts to wait when the kernel is free`);
   }
 
   stopWaiting() {
-    this.ask("stop_waiting", {}, "The waiting ends when the kernel is free");
+    this.ask("stop_waiting", {}, "Waiting stops when the kernel is free");
   }
 
   // Frees what `%gpu_free` does; what comes of it is said.

@@ -42,11 +42,11 @@ _FALLBACK = """<div class="gm-fallback" data-widget="{key}" data-place="{place}"
 .jp-OutputArea-child:has(.gm-fallback)+.jp-OutputArea-child>.jp-OutputArea-output:not(:has(*)),
 .jp-OutputArea-child:has(.gm-fallback)+.jp-OutputArea-child:has(.jupyter-widgets-error-widget){{display:none}}
 </style>{table}<p>{note}</p></div>"""
-_WHEN = "As it was on %Y-%m-%d at %H:%M; it is live where its kernel runs. "
+_WHEN = "State of %Y-%m-%d %H:%M. It is live while its kernel runs. "
 # The page's part comes with anywidget from the Jupyter server, whose environment can be another one.
 _MEND = (
-    "If this table stays there: <code>pip install anywidget</code> where the Jupyter server is installed, "
-    "and load the page again."
+    "If only this table appears, run <code>pip install anywidget</code> where the Jupyter server is "
+    "installed, then reload the page."
 )
 
 
@@ -55,7 +55,7 @@ def fallback(key: str, place: str, table: str, missing: Missing | None) -> str:
     note = time.strftime(_WHEN)
     if missing:
         what, mend = map(html.escape, missing)
-        note += f"{what} <code>{mend}</code> adds it; then load the page again."
+        note += f"{what} Run <code>{mend}</code>, then reload the page."
     else:
         note += _MEND
     return _FALLBACK.format(key=key, place=place, table=table, note=note)
@@ -151,8 +151,8 @@ def restart_with_choice(choice: TooLate, *, dry_run: bool) -> None:
     if dry_run:
         return
     devices = listed((device.label for device in choice.devices), "no GPU")
-    text = f"Restarting the kernel; the next %load_ext gpu_magic chooses {devices}."
+    text = f"Restarting the kernel. The next %load_ext gpu_magic chooses {devices}."
     if not choice.request:
-        text = "Restarting the kernel, to be as it was started."
+        text = "Restarting the kernel to reset it."
     panel().state.restart()  # by its pages: each page of the kernel has the widget, also where it shows none
     raise KernelRestarting(text)

@@ -16,7 +16,7 @@ __all__ = ["check_usable", "find", "mig_instances", "whole_gpus", "why_unusable"
 _MOST_NAMED = 4  # UUIDs in one message
 _UUID_LENGTH = 40
 _SPLIT = "it is split by MIG"
-_NONE_MADE = "with no instance made; an administrator has to make one first"
+_NONE_MADE = "is split by MIG and has no instance. An administrator has to make one first."
 
 
 def find(identifier: int | str, inventory: Inventory) -> Device:
@@ -30,7 +30,7 @@ def find(identifier: int | str, inventory: Inventory) -> Device:
     if identifier.startswith("amd:"):
         amd = inventory.of_vendor("amd")
         if not amd.gpus and not inventory.problem:
-            raise ChoiceError(f"{identifier}: this machine has no AMD GPU; %gpus shows what it has.")
+            raise ChoiceError(f"{identifier}: this machine has no AMD GPU. %gpus shows its GPUs.")
         return check_usable(_by_number(int(identifier.removeprefix("amd:")), amd))
     if identifier[0].isdecimal():
         return _by_instance_number(identifier, first)
@@ -40,8 +40,8 @@ def find(identifier: int | str, inventory: Inventory) -> Device:
 def _by_number(index: int, inventory: Inventory) -> Gpu:
     count, kind = len(inventory), "AMD GPU" if any(gpu.prefix for gpu in inventory) else "GPU"
     if index >= count:
-        there = {0: f"no {kind}", 1: f"{kind} 0 alone"}.get(count, f"{kind}s 0 to {count - 1}")
-        raise ChoiceError(f"There is no {kind} {index}: this machine has {there}.")
+        there = {0: f"no {kind}", 1: f"only {kind} 0"}.get(count, f"{kind}s 0 to {count - 1}")
+        raise ChoiceError(f"There is no {kind} {index}. This machine has {there}.")
     return inventory[index]
 
 
@@ -52,13 +52,13 @@ def _by_instance_number(name: str, inventory: Inventory) -> MigInstance:
         check_usable(gpu)
         is_range = int(index) < int(number) < len(inventory)
         several = f", or {index}-{number} for several GPUs" if is_range else ""
-        raise ChoiceError(f"{gpu.label} is not split by MIG, so there is no {name}; try {index}{several}.")
+        raise ChoiceError(f"{gpu.label} is not split by MIG, so there is no {name}. Try {index}{several}")
     there = " or ".join(instance.number_text for instance in gpu.mig)
     if not there:
-        raise ChoiceError(f"{gpu.label} is split by MIG, {_NONE_MADE}.")
+        raise ChoiceError(f"{gpu.label} {_NONE_MADE}")
     found = next((instance for instance in gpu.mig if instance.number_text == name), None)
     if found is None:
-        raise ChoiceError(f"{gpu.label} has no MIG instance {number}; try {there}.")
+        raise ChoiceError(f"{gpu.label} has no MIG instance {number}. Try {there}")
     return found
 
 
@@ -66,19 +66,19 @@ def _by_uuid(prefix: str, inventory: Inventory) -> Device:
     number = prefix.removeprefix("GPU-")
     if number.isdecimal() and number in {str(gpu.index) for gpu in inventory}:
         raise ChoiceError(
-            f"{prefix} could be GPU {number}, or the start of a UUID; try {number}, or more of the UUID."
+            f"{prefix} could be GPU {number} or the start of a UUID. Try {number}, or type more of the UUID."
         )
     fits = fitting(prefix, inventory)
     if not fits:
         kind = "MIG instance" if prefix.startswith("MIG") else "GPU"
-        what = f"is {prefix}" if "/" in prefix else f"has a UUID that begins with {prefix}"
-        raise ChoiceError(f"No {kind} here {what}; press Tab to see what there is.")
+        what = f"is {prefix}" if "/" in prefix else f"has a UUID that starts with {prefix}"
+        raise ChoiceError(f"No {kind} here {what}. Press Tab to see the GPUs.")
     if len(fits) > 1:
         uuids, length = [str(device.uuid) for device in fits], len(prefix) + 1
         while length < _UUID_LENGTH and len({uuid[:length] for uuid in uuids}) < len(uuids):
             length += 1
         longer = [uuid[:length] for uuid in uuids[:_MOST_NAMED]] + ["…"] * (len(uuids) > _MOST_NAMED)
-        raise ChoiceError(f"{prefix} fits {len(fits)} devices; type more of it, {' or '.join(longer)}.")
+        raise ChoiceError(f"{prefix} matches {len(fits)} devices. Type more: {' or '.join(longer)}")
     return check_usable(fits[0]) if isinstance(fits[0], Gpu) else fits[0]
 
 
@@ -87,11 +87,11 @@ def check_usable(gpu: Gpu) -> Gpu:
     why = why_unusable(gpu)
     if why == _SPLIT:
         there = " or ".join(instance.number_text for instance in gpu.mig)
-        way = f"so choose an instance of it; try {there}" if there else _NONE_MADE
-        raise ChoiceError(f"{gpu.label} is split by MIG, {way}.")
+        way = f"is split by MIG. Choose an instance: {there}" if there else _NONE_MADE
+        raise ChoiceError(f"{gpu.label} {way}")
     if why:
-        mode = f": an administrator can change that, nvidia-smi -i {gpu.index} -c DEFAULT"
-        raise ChoiceError(f"{gpu.label} can't be chosen, as {why}{mode if 'Prohibited' in why else ''}.")
+        mode = f" An administrator can change that: nvidia-smi -i {gpu.index} -c DEFAULT"
+        raise ChoiceError(f"{gpu.label} cannot be chosen because {why}.{mode if 'Prohibited' in why else ''}")
     return gpu
 
 
@@ -107,7 +107,7 @@ def why_unusable(gpu: Gpu) -> str:
     if gpu.is_split:
         return _SPLIT
     if gpu.is_prohibited:
-        return "it is in compute mode Prohibited, in which no process can use it"
+        return "it is in compute mode Prohibited"
     return "its UUID is unknown" if gpu.uuid is UNKNOWN else ""
 
 

@@ -108,10 +108,10 @@ def missing_there(front: FrontEnd, here: str) -> Missing | None:
     series = [found[0] if (found := re.match(r"\d+\.\d+", one)) else one for one in (here, front.anywidget)]
     if missing := "anywidget" * (not front.anywidget) or "ipywidgets" * (not front.manager):
         wanted = missing
-        what = f"The Jupyter server's environment has no {missing}, which is the page's part of a panel."
+        what = f"The Jupyter server's environment has no {missing}, which the panel needs in the page."
     elif here and series[0] != series[1]:
         wanted = f"anywidget=={here}"
-        what = f"Pages have anywidget {front.anywidget} of the Jupyter server, and this kernel has {here}."
+        what = f"The Jupyter server has anywidget {front.anywidget}, but this kernel has {here}."
     else:
         return None
     return Missing(what, f"{front.prefix}/bin/python -m pip install {wanted}")

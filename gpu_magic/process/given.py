@@ -125,9 +125,9 @@ class Given:
         if self.devices is UNKNOWN:
             value = f"{self._values}. " if self._in_force else ""
             raise ChoiceError(
-                f"It is not known what this process was given: {value}{self._why} "
-                f"Restart it with UUIDs in {next(iter(self._in_force), 'CUDA_VISIBLE_DEVICES')}"
-                "; --force chooses from all, whoever they were given to."
+                f"Which GPUs this process was given is unknown: {value}{self._why} "
+                f"Start it with UUIDs in {next(iter(self._in_force), 'CUDA_VISIBLE_DEVICES')}"
+                ", or add --force to choose from all GPUs."
             )
         return self.devices
 
@@ -137,7 +137,7 @@ class Given:
         grant, granted = self._grant, self._granted
         if not grant.by or (grant.count and grant.count != len(parts(self.inventory.devices))):
             return ""
-        which = "which GPUs is not known" if granted is UNKNOWN else _numbers(granted)
+        which = "GPUs unknown" if granted is UNKNOWN else _numbers(granted)
         return f"allotted by {grant.by}: {which}"
 
     @property
@@ -153,10 +153,10 @@ class Given:
 
     @property
     def unset(self) -> str:
-        """What shows GPUs that a variable hides, all of them, as the end of a sentence; else empty."""
+        """What shows GPUs that a variable hides, all of them, as a further sentence; else empty."""
         if self.devices != () or self._grant.by or not self._in_force:
             return ""
-        return f"; unset {' '.join(self._in_force)} in the shell, before it is started, shows them"
+        return f" To see all GPUs, run unset {' '.join(self._in_force)} before you start it."
 
     def outside(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Return those of the devices that it is not known to have been given."""
@@ -169,12 +169,11 @@ class Given:
         """Raise ChoiceError if one of these devices is outside what the process was given."""
         for device in self.outside(devices):
             granted, by = self._granted, self._grant.by
-            given = f"what {by} allotted to this process"
             if granted is UNKNOWN or not by or is_within((device,), granted):
-                given = f"what this process was given: {self.sentence}"
+                why = f"was not given to this process: {self.sentence}"
             else:
-                given += f" ({_numbers(granted)})"
-            raise ChoiceError(f"{device.label} is outside {given}{self.unset}; --force overrides.")
+                why = f"is not among the GPUs that {by} allotted to this process ({_numbers(granted)})"
+            raise ChoiceError(f"{device.label} {why}.{self.unset} --force overrides this.")
 
     def why_not(self, device: Device) -> str:
         """Return why a device can't be chosen, as a sentence; empty if it can."""
@@ -216,7 +215,7 @@ def _settle(there: Inventory, variables: Variables, grant: Grant) -> tuple[_Devi
     named_by = next(filter(None, reversed(values.values())), "")
     is_exact = named_by.startswith(("GPU-", "MIG-"))
     if lists[1:]:
-        which = f"{grant.by} lists {grant.listed}, which can mean several GPUs here."
+        which = f"{grant.by} lists {grant.listed}, which is ambiguous here."
         is_narrower = not is_all and named is not UNKNOWN and any(is_within(named, one) for one in lists)
         return (named, UNKNOWN, False, "") if is_narrower or is_exact else (UNKNOWN, UNKNOWN, False, which)
     listed = lists[0]
@@ -227,7 +226,7 @@ def _settle(there: Inventory, variables: Variables, grant: Grant) -> tuple[_Devi
     if is_within(named, listed) or is_within(listed, named):
         both = tuple(one for one in named if is_within((one,), listed))
         return both, listed, is_all and is_within(named, listed), ""
-    which = f"{grant.by} lists {grant.listed}, which are others."
+    which = f"{grant.by} lists other GPUs: {grant.listed}."
     return (named, listed, False, "") if is_exact else (UNKNOWN, UNKNOWN, False, which)
 
 

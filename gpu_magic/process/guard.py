@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.process.drivers import State, driver
+from gpu_magic.process.environment import program
 from gpu_magic.process.visible import read_hip
 from gpu_magic.process.watch import cuda_watch
 
@@ -19,19 +20,17 @@ __all__ = ["Guard", "judge_process", "label_of", "runtime_of"]
 
 # What the errors that cuInit is known to end with mean (CUDA driver API, CUresult).
 _ERRORS = {
-    34: "the library that is loaded is the CUDA toolkit's stub and not the driver; remove its stubs folder "
-    "from LD_LIBRARY_PATH",
-    802: "the driver says that the system is not ready yet; NVIDIA's fabric manager may not be running",
-    803: "the driver and its libraries are of different versions; an administrator has to reboot the machine",
+    34: "the toolkit's stub is loaded instead of the driver. Remove the stubs folder from LD_LIBRARY_PATH",
+    802: "the system is not ready. NVIDIA's fabric manager may not be running",
+    803: "the driver and its libraries have different versions. An administrator has to reboot the machine",
     804: "the container's CUDA compatibility package does not support this GPU",
 }
 _SENTENCES = {
     State.ABSENT: "not started: the choice can still change",
     State.LIVE: "not started: the choice can still change",  # NVML loads the driver's library also
-    State.FORKED: "was started before this process was forked off, so it can't be used here at all",
-    State.UNKNOWN: "can't be asked on this platform whether it was started",
-    State.UNCLEAR: "may have been started before this process was forked off, and then it can't be used "
-    "here: that is not known",
+    State.FORKED: "started before this process was forked, so this process cannot use it",
+    State.UNKNOWN: "may have started: this platform gives no way to ask",
+    State.UNCLEAR: "may have started before this process was forked. If so, this process cannot use it",
 }
 
 
@@ -42,11 +41,11 @@ class Guard:
     Parameters
     ----------
     state
-        `absent` (the driver's library is not loaded), `live` (it is, and not initialized), `frozen`
-        (initialized: too late), `forked` or `unclear` (in a child that was forked after that, or may have
-        been), `broken` (CUDA can't be used), or `unknown` (this platform gives no way to ask).
+        `absent` (the driver's library is not loaded), `live` (it is, and CUDA has not started), `frozen`
+        (CUDA has started: too late), `forked` or `unclear` (in a child that was forked after that, or may
+        have been), `broken` (CUDA fails), or `unknown` (this platform gives no way to ask).
     since
-        When CUDA was first seen to be initialized: `in cell [4]`; empty if it was not.
+        When CUDA was first seen to have started: `in cell [4]`; empty if it was not.
     by
         Through what: `import kornia`, `PyTorch`; empty if it can't be told.
     devices
@@ -98,21 +97,35 @@ class Guard:
     def sentence(self) -> str:
         """Say it in one sentence, without its subject, the runtime."""
         if self.state is State.FROZEN:
-            return f"{self.seen}; this process keeps {self.frozen_to}"
+            return f"{self.seen}. {self.keeps}"
         if self.state is State.BROKEN:
-            why = _ERRORS.get(self.error, "the driver answers with an error")
-            return f"can't be used here: {why} (CUDA error {self.error})"
+            why = _ERRORS.get(self.error, "")
+            return f"fails with error {self.error}{why and ': '}{why}"
         return _SENTENCES[self.state]
 
     @property
     def seen(self) -> str:
-        """Say since when and by what, as far as it is known: `initialized in cell [4] by import kornia`."""
-        return " ".join(["initialized", *filter(None, [self.since, self.by and f"by {self.by}"])])
+        """Say when it started and by what, as far as it is known: `started in cell [4] (import kornia)`."""
+        by = f" ({self.by})" if self.by else ""
+        return f"started {self.since}{by}" if self.since else f"has started{by}"
+
+    @property
+    def cause(self) -> str:
+        """Say what started it, as a sentence: `cell [4] started CUDA (import kornia)`."""
+        if not self.since.startswith("in "):
+            return f"{self.runtime} {self.seen}"
+        return f"{self.since[3:]} started {self.runtime}{f' ({self.by})' if self.by else ''}"
+
+    @property
+    def keeps(self) -> str:
+        """Say which GPUs it has, as a sentence: `This kernel keeps GPU 1 (cuda:0)`."""
+        here = "This kernel" if "kernel" in program() else "This process"
+        return f"{here} keeps {self.frozen_to}" if self.devices or not self.is_known else f"{here} has no GPU"
 
     @property
     def frozen_to(self) -> str:
         if not self.is_known:
-            return "the GPUs that it had then, and which these are can't be known"
+            return "its GPUs, which are unknown"
         labels = (f"{label_of(device)} (cuda:{place})" for place, device in enumerate(self.devices))
         return ", ".join(labels) or "no GPU"
 

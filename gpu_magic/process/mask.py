@@ -90,7 +90,7 @@ def mig_limit(inventory: Inventory) -> str:
     """Return how many MIG instances one process can use, as far as NVIDIA says it, as a clause."""
     if takes_one(inventory):
         return f"CUDA {inventory.cuda_version} lets one process use one MIG instance and no other GPU"
-    return "One process can use one MIG instance and no other GPU, as far as NVIDIA documents it"
+    return "According to NVIDIA, a process can use one MIG instance and no other GPU"
 
 
 def fitting(name: str, inventory: Inventory) -> list[Device]:
@@ -165,7 +165,7 @@ def _numbers(mask: str, count: int) -> tuple[list[int], list[str]]:
     valid = list(takewhile(lambda number: number < count, numbers))
     if '"' in mask or "'" in mask:
         bare = shortened(mask.replace('"', "").replace("'", ""), _LONGEST_SHOWN)
-        why = f"The quotes in {_shown(mask)} are part of the value, so CUDA does not read what was meant."
+        why = f"The quotes in {_shown(mask)} are part of the value, so CUDA misreads it."
         return valid, [f"{why} %env takes no quotes: %env CUDA_VISIBLE_DEVICES={bare}"]
     if len(valid) == len(entries):
         lenient = [entry for entry in entries if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", entry)]
@@ -195,19 +195,19 @@ def _why_unclear(mask: str | None, numbers: list[int], inventory: Inventory, ord
     silent = [gpu for gpu in inventory if gpu.problem]
     has_order = order == PCI or inventory.is_uniform
     if not has_order and (inventory.is_mixed or not silent):
-        why = "they differ" if inventory.is_mixed else "it is not known whether they are alike"
+        verb = "differ" if inventory.is_mixed else "may differ"
         return (
-            f"{setting} and CUDA_DEVICE_ORDER is {shortened(order or 'not set', 20)}, so CUDA may count this "
-            f"machine's GPUs in another order than nvidia-smi, as {why}: which is cuda:0 can't be known"
+            f"{setting} and CUDA_DEVICE_ORDER is {shortened(order or 'not set', 20)}. The GPUs {verb}, so "
+            "CUDA may count them in another order than nvidia-smi: which GPU is cuda:0 is unknown"
             f"{' until you choose' if mask is None else ''}."
         )
     if split := [gpu for gpu in inventory if gpu.is_split]:
         verb = "are" if split[1:] else "is"
-        return f"{setting}, so what CUDA sees can't be known from here: {_gpus(split)} {verb} split by MIG."
+        return f"{setting} and {_gpus(split)} {verb} split by MIG, so which GPUs CUDA sees is unknown."
     # CUDA may leave out a GPU that fell off the bus, and NVML still counts it. Which way it goes is not
     # documented, so nothing is said of the numbers after it.
     if silent and (max(numbers) >= silent[0].index or not has_order):
-        return f"{setting}, so what CUDA sees can't be known while {_gpus(silent)} {_do(silent)} not answer."
+        return f"{setting} and {_gpus(silent)} {_do(silent)} not answer, so which GPUs CUDA sees is unknown."
     return ""
 
 
@@ -227,9 +227,9 @@ def _read_uuids(mask: str, inventory: Inventory) -> Reading:
     if place is not None:
         return Reading((), (_named_twice(mask, names[place]),), by_uuid=True)
     if kind == "MIG-" and found:
-        note = "CUDA_VISIBLE_DEVICES names several MIG instances: how many CUDA 13 takes is not known."
+        note = "CUDA_VISIBLE_DEVICES names several MIG instances. How many of them CUDA 13 uses is unknown."
         if takes_one(inventory):
-            note = f"{mig_limit(inventory)}: CUDA sees {found[0].uuid} alone."
+            note = f"{mig_limit(inventory)}. CUDA sees only {found[0].uuid}."
         is_known = takes_one(inventory) or not found[1:]
         notes = (note,) if entries[1:] else ()
         return Reading((found[0],) if is_known else UNKNOWN, notes, by_uuid=True, others=tuple(found))
@@ -238,14 +238,14 @@ def _read_uuids(mask: str, inventory: Inventory) -> Reading:
         what, why = "GPU" if kind == "GPU-" else "MIG instance", "is not a GPU's UUID"
         if len(found) < len(names):
             number = len(fits[len(found)])
-            why = f"fits {number} {what}s" if number else f"fits no {what} of this machine"
+            why = f"matches {number} {what}s" if number else f"matches no {what} of this machine"
         notes = (_ends_the_list(mask, len(found), why, f"only {_gpus(found)}"),)
     gpus = [device for device in found if isinstance(device, Gpu)]
     if split := [gpu for gpu in gpus if gpu.is_split]:
-        why = f"CUDA_VISIBLE_DEVICES names {_gpus(split)}, split by MIG: CUDA picks one instance itself."
+        why = f"CUDA_VISIBLE_DEVICES names {_gpus(split)}, split by MIG. CUDA picks one instance itself."
         return Reading(UNKNOWN, (*notes, why), by_uuid=True)
     if silent := [gpu for gpu in gpus if gpu.problem]:
-        why = f"{_gpus(silent)} in CUDA_VISIBLE_DEVICES {_do(silent)} not answer: what CUDA sees is unknown."
+        why = f"{_gpus(silent)} {_do(silent)} not answer, so which GPUs CUDA sees is unknown."
         return Reading(UNKNOWN, (*notes, why), by_uuid=True)
     return Reading(tuple(found), notes, by_uuid=True)
 
@@ -261,14 +261,12 @@ def _first_repeated(items: Sequence[object]) -> int | None:
 
 
 def _named_twice(mask: str, entry: object) -> str:
-    return (
-        f"{_shown(mask)} names {shortened(str(entry), _LONGEST_SHOWN)} twice: CUDA then sees no GPU at all."
-    )
+    return f"{_shown(mask)} names {shortened(str(entry), _LONGEST_SHOWN)} twice, so CUDA sees no GPU."
 
 
 def _ends_the_list(mask: str, place: int, why: str, seen: str) -> str:
     seen = seen if place else "no GPU"
-    return f"Entry {place + 1} of {_shown(mask)} {why} and ends the list: CUDA sees {seen}."
+    return f"Entry {place + 1} of {_shown(mask)} {why}. CUDA stops there and sees {seen}."
 
 
 def _shown(mask: str) -> str:

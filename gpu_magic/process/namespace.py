@@ -60,14 +60,14 @@ def evaluated(shell: Any, expression: str) -> object:
     try:
         return shell.ev(expression)
     except SyntaxError:
-        why = "is not an expression; several are separated by spaces or commas"
+        why = "is not an expression. Separate several by spaces or commas"
     except NameError as error:
         why = f"{error}" if expression != error.name else "is not a variable here"
         if meant := _meant(error.name or "", variables_of(shell.user_ns, shell.user_ns_hidden)):
             why = f"{why.removesuffix('.').partition(' Did you mean')[0]}{meant}"
     except Exception as error:  # noqa: BLE001 - whatever the user's expression raises
         why = raised_text(error)
-    raise PlacementError(f"{expression} {why}{'' if why.endswith('?') else '.'} %where alone lists all.")
+    raise PlacementError(f"{expression} {why}{'' if why.endswith('?') else '.'} %where lists all.")
 
 
 def raised_text(error: BaseException) -> str:
@@ -84,4 +84,4 @@ def raised_text(error: BaseException) -> str:
 
 def _meant(name: str, there: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, there, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    return f". Did you mean {close[0]}?" if close else ""

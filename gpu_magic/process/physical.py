@@ -92,14 +92,14 @@ def locate(target: Target, machine: LazySnapshot) -> LogicalDevice:
     except ChoiceError as error:
         raise PlacementError(str(error)) from None
     if machine.visible is None:
-        raise PlacementError("Which GPUs this process sees is not known: %gpus says why. Try cuda:0.")
+        raise PlacementError("Which GPUs are visible is unknown; %gpus shows why. Try cuda:0")
     for index, candidate in enumerate(machine.visible):
         if candidate is not None and candidate.uuid == device.uuid:
             return LogicalDevice("gpu", index)
     runtime = runtime_of(machine.snapshot.kernel.vendor)
     raise PlacementError(
-        f"{device.label} is not among the GPUs of this process ({machine.mapping}); "
-        f"%gpus {device.number_text} chooses it, before {runtime} is started."
+        f"{device.label} is not visible here ({machine.mapping}). "
+        f"To choose it before {runtime} starts: %gpus {device.number_text}"
     )
 
 

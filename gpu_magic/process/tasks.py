@@ -100,7 +100,7 @@ class _Tasks:
     def check_name(self, name: str) -> None:
         """Raise LaunchError if a task of this name runs, or `%gpu_tasks` could not find it by its name."""
         if name in VERBS or re.search(r"[,\s]", name):
-            raise LaunchError(f"{name} can't be a task's name. Choose one word that is not wait or stop.")
+            raise LaunchError(f"{name} cannot be a task's name. Choose one word other than wait and stop.")
         if name in self._tasks and self._tasks[name].is_running:
             raise LaunchError(f"{name} already runs. Choose another name, or stop it: %gpu_tasks stop {name}")
 
@@ -119,8 +119,8 @@ class _Tasks:
         near = nearest_option(name, [*VERBS, *self._tasks])
         if near not in ("", name):
             near = f"%gpu_tasks {near}" if near in VERBS else near
-            raise LaunchError(f"There is no task {name}; did you mean {near}?")
-        known = f"; there are: {', '.join(self._tasks)}" if self._tasks else ": none was started"
+            raise LaunchError(f"There is no task {name}. Did you mean {near}?")
+        known = f". There are: {', '.join(self._tasks)}" if self._tasks else ": none was started"
         raise LaunchError(f"There is no task {name}{known}.")
 
 

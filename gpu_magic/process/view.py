@@ -114,11 +114,11 @@ def _kernel_view(session: Session, inventory: Inventory, guard: Guard) -> Kernel
     reading = read_visible(now, inventory.of_vendor(vendor))
     visible, notes = _uuids(reading.devices), list(reading.notes)
     if now != inherited and in_force(inherited, inventory):
-        notes += [f"As this process was started: {note}" for note in given.reading.notes]
+        notes += [f"At the start of this process: {note}" for note in given.reading.notes]
     if guard.state is State.FROZEN and guard.is_known and visible not in (None, guard.uuids):
         notes.append(
-            f"{names_of(vendor)[0]} now means other GPUs than {guard.runtime} has read: this process stays "
-            f"with {guard.frozen_to}; frameworks may count by the new value, and new processes will."
+            f"{names_of(vendor)[0]} was changed after {guard.runtime} started. {guard.keeps}. New processes "
+            "use the new value, and frameworks may count by it."
         )
     if not guard.can_change:
         visible = guard.uuids if guard.is_known else None

@@ -95,7 +95,7 @@ def read_hip(variables: Variables, inventory: Inventory) -> Reading:
     if others is not UNKNOWN and others != len(seen):
         shown = " and ".join(f"{name}={_shown(value)}" for name, value in values.items())
         theirs = "refuses it" if others < 0 else f"reads {_count(others)}"
-        note = f"{shown}: PyTorch {theirs} and HIP {_count(len(seen))}, so what is seen is not known."
+        note = f"{shown}: PyTorch {theirs} and HIP {_count(len(seen))}, so which GPUs are visible is unknown."
         return Reading(UNKNOWN, (note,))
     return Reading(seen, tuple(notes), names_all=len(seen) == len(inventory))
 
@@ -112,10 +112,8 @@ def _numbered(inventory: Inventory) -> tuple[Gpu, ...] | Unknown:
 
 def _why_unclear(inventory: Inventory) -> str:
     if silent := [gpu.label for gpu in inventory if gpu.problem]:
-        return (
-            f"HIP's numbers can't be known while {listed(silent)} do{'' if silent[1:] else 'es'} not answer."
-        )
-    return "AMD SMI does not give HIP's numbers of the GPUs, so which one a number means can't be known."
+        return f"{listed(silent)} do{'' if silent[1:] else 'es'} not answer, so HIP's numbers are unknown."
+    return "AMD SMI does not report HIP's numbers, so which GPU a number means is unknown."
 
 
 def _left_by_rocr(value: str, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
@@ -171,8 +169,8 @@ def _ended(name: str, value: str, count: int) -> list[str]:
     if count >= len(value.split(",")) or value == _HIDDEN:
         return []
     seen = f"only the first {count}" if count else "no GPU"
-    why = "is not a GPU of this machine and ends the list"
-    return [f"Entry {count + 1} of {name}={_shown(value)} {why}: HIP sees {seen}."]
+    why = "is not a GPU of this machine"
+    return [f"Entry {count + 1} of {name}={_shown(value)} {why}. HIP stops there and sees {seen}."]
 
 
 def _shown(value: str) -> str:
@@ -210,10 +208,10 @@ def show(
     is_sorted = order == FASTEST and not nvidia.is_uniform
     numbers_fail = is_sorted or any(gpu.problem or gpu.is_split for gpu in nvidia)
     if by == "index" and has_mig:
-        raise ChoiceError("A MIG instance has no number in CUDA_VISIBLE_DEVICES: omit by='index'.")
+        raise ChoiceError("A MIG instance has no number in CUDA_VISIBLE_DEVICES. Omit by='index'.")
     if by == "index" and numbers_fail:
         why = "with FASTEST_FIRST" if is_sorted else "while a GPU does not answer or is split by MIG"
-        raise ChoiceError(f"CUDA's numbers are not known {why} on this machine: omit by='index'.")
+        raise ChoiceError(f"CUDA's numbers are unknown {why}. Omit by='index'.")
     by_uuid = by == "uuid" or (by is None and (by_uuid or has_mig or numbers_fail))
     others = hide(*(vendor for vendor in inventory.vendors if vendor != "nvidia"))
     return {MASK: write(devices, by_uuid=by_uuid), ORDER: order, **others}
@@ -249,5 +247,5 @@ def in_order(
         return devices, ()
     ranks = inventory.fastest_first
     if ranks is UNKNOWN:
-        return devices, ("Which of these CUDA takes for the faster can't be known: name them in an order.",)
+        return devices, ("Which of these GPUs CUDA ranks first is unknown. Name them in the order you want.",)
     return tuple(sorted(devices, key=lambda one: ranks.index(one) if isinstance(one, Gpu) else 0)), ()

@@ -20,14 +20,14 @@ class GpuPsMagic:
         del shell
 
     def gpu_ps(self, line: str) -> None:
-        """List your own processes on GPUs: other notebooks, scripts, this kernel; or end one.
+        """List your own processes on GPUs (other notebooks, scripts, this kernel), or end one.
 
-        %gpu_ps                  list them: their memory on each GPU, and the GPUs that they only claim
-        %gpu_ps end 4711         end one, after a question; a line says whether it has ended within 5 s
+        %gpu_ps                  list them, with their memory on each GPU and their claims
+        %gpu_ps end 4711         ask, then end this process, and print whether it ended within 5 s
         %gpu_ps end train.ipynb  the same by its name in the list
 
         --yes                    end it without a question
-        --kill                   end it by KILL, if it has not ended within those 5 s
+        --kill                   kill it (SIGKILL) if it did not end within 5 s
         """
         options = read("%gpu_ps", line)
         wrong, _, which = options.request.partition("end ")
@@ -35,7 +35,7 @@ class GpuPsMagic:
         if wrong or (flags and not which):
             number = re.search(r"\b[0-9]+\b", options.request)
             which = number[0] if number else "4711"
-            raise refusal(f"%gpu_ps {line.strip()} is not understood; try %gpu_ps end {which}{flags}")
+            raise refusal(f"%gpu_ps {line.strip()} is not understood. Try %gpu_ps end {which}{flags}")
         there = gpu_magic.my_processes()
         if not which:
             display(there)
@@ -48,7 +48,7 @@ class GpuPsMagic:
             again = " If a Jupyter server started it, the server starts a new kernel, without variables."
             print(f"{own} has ended.{again if own.what == 'another kernel' else ''}")
         else:
-            print(f"{own} has not ended within 5 s; without saving: %gpu_ps end {own.pid} --kill")
+            print(f"{own} did not end within 5 s. To kill it without saving: %gpu_ps end {own.pid} --kill")
 
 
 def _ask(question: str) -> bool:
@@ -56,6 +56,6 @@ def _ask(question: str) -> bool:
         answer = input(f"{question} [y/N] ")
     except (StdinNotImplementedError, EOFError):
         raise UsageError(
-            f"{question} Nobody can be asked here: add --yes to end it. Nothing was sent to it."
+            f"{question} Nobody can answer here, so nothing was sent to it. To end it, add --yes"
         ) from None
     return answer.strip().lower() in ("y", "yes")

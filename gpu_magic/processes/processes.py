@@ -117,8 +117,8 @@ class OwnProcesses(list[OwnProcess]):
         super().__init__(processes)
         self.simulated = simulated
         unlisted = [device.label for device in devices if device.status.processes is UNKNOWN]
-        none = "" if self or len(unlisted) == len(devices) else ", and on the others none is yours"
-        self._notes = [f"Which processes are on {listed(unlisted)} can't be known{none}."] * bool(unlisted)
+        none = "" if self or len(unlisted) == len(devices) else ". On the other GPUs none is yours"
+        self._notes = [f"The processes on {listed(unlisted)} are unknown{none}."] * bool(unlisted)
 
     @public
     def find(self, which: int | str) -> OwnProcess:
@@ -136,7 +136,7 @@ class OwnProcesses(list[OwnProcess]):
             raise ProcessError(f"{text} could be {' or '.join(str(own.pid) for own in found)}.")
         if not found:
             yours = listed(f"{own.pid} ({own.name})" for own in self)
-            raise ProcessError(f"You have no process {text} on a GPU{f'; yours: {yours}' * bool(yours)}.")
+            raise ProcessError(f"You have no process {text} on a GPU.{f' Yours: {yours}' * bool(yours)}")
         return found[0]
 
     def __repr__(self) -> str:
@@ -149,9 +149,9 @@ class OwnProcesses(list[OwnProcess]):
     def _title(self) -> str:
         title = [f"SIMULATED machine ({self.simulated}): these GPUs do not exist"] * bool(self.simulated)
         if not self and not self._notes:
-            title.append("None of your processes has memory on a GPU, or claims one.")
+            title.append("None of your processes uses or claims a GPU.")
         ended = [own for own in self if not (own.how_to_end or self.simulated)]
-        title += [f"%gpu_ps end {own.pid} ends {own.name}, after a question." for own in ended[:1]]
+        title += [f"To end {own.name}: %gpu_ps end {own.pid}" for own in ended[:1]]
         return printable(" · ".join(title))
 
     def _rows(self) -> list[tuple[str, ...]]:
@@ -184,7 +184,7 @@ def my_processes() -> OwnProcesses:
     is_clear = machine.simulated or numbers_are_ours()
     container = "" if is_clear else "In a container, the driver's process numbers are those of the host."
     if problem := machine.problem or machine.limitation or container:
-        raise ProcessError(f"Which processes on the GPUs are yours can't be known here. {problem}")
+        raise ProcessError(f"Which processes are yours is unknown here. {problem}")
     found: dict[int, GpuProcess] = {}
     memory: defaultdict[int, dict[Device, int | Unknown | None]] = defaultdict(dict)
     devices: list[Device] = []
@@ -265,13 +265,13 @@ def send(pid: int, started: int | Unknown, *, kill: bool, patience: float = 0.0)
             waiting.register(process, select.POLLIN)
             return bool(waiting.poll(patience * 1000))
     except ProcessLookupError:
-        raise ProcessError(f"Process {pid} has ended already.") from None
+        raise ProcessError(f"Process {pid} has already ended.") from None
     except OSError:  # an older Linux, a sandbox, or a system that does not allow it
-        raise ProcessError(f"Process {pid} can't be ended from here; in a terminal: kill {pid}") from None
+        raise ProcessError(f"Process {pid} cannot be ended from here. In a terminal: kill {pid}") from None
     except KeyboardInterrupt as interrupt:
         if (pid, started) in _asked:
             shows = "%gpu_ps shows if it has ended."
-            show_as(interrupt, f"KeyboardInterrupt: process {pid} got the signal; {shows}")
+            show_as(interrupt, f"KeyboardInterrupt: process {pid} got the signal. {shows}")
         raise
 
 
@@ -280,14 +280,14 @@ def _check(pid: int, started: int | Unknown, *, kill: bool) -> None:
     there = my_processes()
     own, now = there.find(pid), read_process(pid)
     if now.started is UNKNOWN and not there.simulated:
-        raise ProcessError(f"Process {pid} has ended already.")
+        raise ProcessError(f"Process {pid} has already ended.")
     if own.how_to_end:
         raise ProcessError(f"Process {pid} is {own.what}: {own.how_to_end}.")
     if there.simulated:
-        raise ProcessError(f"Process {pid} can't be ended: the GPUs here are SIMULATED.")
+        raise ProcessError(f"Process {pid} cannot be ended: the GPUs here are SIMULATED.")
     if not now.is_own:
-        raise ProcessError(f"Process {pid} is not yours, so it can't be ended from here.")
+        raise ProcessError(f"Process {pid} is not yours, so you cannot end it from here.")
     if now.started != started:
-        raise ProcessError(f"Process {pid} is another one than was shown; nothing was sent to it.")
+        raise ProcessError(f"Process {pid} is not the one that was shown. Nothing was sent to it.")
     if kill and time.monotonic() - _asked.get((pid, started), time.monotonic()) < PATIENCE:
-        raise ProcessError(f"Process {pid} has not had {PATIENCE:.0f} s to end after TERM: end it first.")
+        raise ProcessError(f"Process {pid} has not had {PATIENCE:.0f} s to end. First run %gpu_ps end {pid}")

@@ -52,13 +52,12 @@ def save(
     file, typed = saved_choice_file(), f"%gpus {request or 'reset'}"
     if file is None:
         raise ChoiceError(
-            f"This is not a Jupyter kernel, so it can't be restarted from here: exit, and start again with "
-            f"{typed}."
+            f"--restart needs a Jupyter kernel, and this is none. Exit, start again and first run {typed}"
         )
     if program() == "unattended kernel":
         raise ChoiceError(
-            "--restart needs somebody to start the kernel again, and a program runs this notebook (nbclient, "
-            f"papermill): place {typed} before the first cell that uses CUDA."
+            "--restart does not work here because a program runs this notebook (nbclient, papermill). "
+            f"Before the first cell that uses CUDA, run {typed}"
         )
     if dry_run:
         return
@@ -73,13 +72,13 @@ def save(
         _log.info("Saved for after a restart: %s", uuids)
     except OSError as error:
         raise ChoiceError(
-            f"The choice can't be saved for a restart, so nothing was changed: {error}."
+            f"The choice cannot be saved for a restart, so nothing was changed: {error}."
         ) from None
 
 
 def read_saved(raw: bytes, kernel: str, now: float) -> tuple[str, dict[str, object]]:
     """Return the request and the options that a file has, else raise ChoiceError."""
-    unreadable = ChoiceError("its file can't be read.")
+    unreadable = ChoiceError("its file cannot be read.")
     try:
         saved: dict[str, Any] = json.loads(raw)
         request, options, age = saved["request"], saved["options"], now - saved["saved"]
@@ -91,7 +90,7 @@ def read_saved(raw: bytes, kernel: str, now: float) -> tuple[str, dict[str, obje
     if not is_for_us:
         raise ChoiceError("it was saved for another kernel.")
     if not -_EXPIRES_AFTER < age < _EXPIRES_AFTER:  # negative if the clock was set back
-        raise ChoiceError(f"it is older than {_EXPIRES_AFTER / 60:.0f} minutes: %gpus chooses again.")
+        raise ChoiceError(f"it is older than {_EXPIRES_AFTER / 60:.0f} minutes.")
     return request, options
 
 
@@ -105,7 +104,7 @@ def take(file: Path) -> tuple[str, dict[str, object]]:
     finally:
         file.unlink(missing_ok=True)
     if raw is None:
-        raise ChoiceError("what stands in the place of its file is not a file of this user's.")
+        raise ChoiceError("its file does not belong to this user.")
     return read_saved(raw, connection_file(), time.time())
 
 

@@ -175,7 +175,7 @@ def read(magic: str, line: str, expand: Callable[[str], str] = str) -> SimpleNam
     """
     typed = code_words(line)  # IPython takes a comment for a part of the line
     if magic == "%gpus" and re.search("['\"]", re.sub(STRING, "", " ".join(typed))):
-        raise refusal("The line can't be read: no closing quotation.")
+        raise refusal("The line has no closing quotation.")
     words = deque(_expanded(magic, typed, expand))
     values = _defaults(magic).copy()
     request: list[str] = []
@@ -189,7 +189,7 @@ def read(magic: str, line: str, expand: Callable[[str], str] = str) -> SimpleNam
     if magic == "%gpus" and typed and not request:
         named = shown or " ".join(typed)
         example = f"0 {named}" if all(map(_is_option, typed)) else "auto:2 --only-free"
-        raise refusal(f"{named} names no GPU; name them before the options, as in %gpus {example}.")
+        raise refusal(f"{named} names no GPU. Name GPUs before the options: %gpus {example}")
     return SimpleNamespace(**values, request=" ".join(request))
 
 
@@ -211,10 +211,12 @@ def read_command(magic: str, line: str) -> SimpleNamespace:
     try:
         words = shlex.split(typed)
     except ValueError as error:
-        raise refusal(f"The line can't be read: {str(error).lower()}.") from None
+        raise refusal(f"The line has {str(error).lower()}.") from None
     found = read_words(magic, words)
     if shells := re.search(r"[|<>;&]+", re.sub(_QUOTED, "", typed)):
-        raise refusal(f"{shells[0]} is a shell's, and there is none: {magic} bash -c '…' starts one.")
+        raise refusal(
+            f"{magic} runs no shell, so {shells[0]} does not work. To start one: {magic} bash -c '…'"
+        )
     return found
 
 
@@ -228,7 +230,7 @@ def read_words(magic: str, typed: Sequence[str]) -> SimpleNamespace:
         _read_option(magic, word, words, values)
         name = values.get("background")
         if name in LAUNCHERS or (name and _is_command(name, words, names_of(magic))):
-            raise refusal(f"--background needs a name; try {magic} --background NAME {name} …")
+            raise refusal(f"--background needs a name. Try {magic} --background NAME {name} …")
     return SimpleNamespace(**values | {"count": read_count(values["count"])}, command=list(words))
 
 
@@ -248,7 +250,7 @@ def read_count(typed: str | None) -> int | None:
 
     """
     if typed is not None and not re.fullmatch(r"[0-9]{1,9}", typed):
-        raise refusal(f"-n is a number of GPUs, and not {typed}.")
+        raise refusal(f"-n {typed} is not a number of GPUs. Try -n 2")
     return None if typed is None else int(typed)
 
 
@@ -290,12 +292,12 @@ def _find_option(magic: str, name: str) -> str:
         raise _error(magic, f"{name} could be {' or '.join(found)}.")
     bare = name.lstrip("-")
     if bare in WORDS.get(magic, ()):
-        raise refusal(f"There is no {name}; try {magic} {bare}.")
+        raise refusal(f"There is no {name}. Try {magic} {bare}")
     if not options:
-        raise refusal(f"There is no {name}: {magic} takes no options.")
+        raise refusal(f"There is no {name}. {magic} takes no options.")
     near = nearest_option(f"--{bare.lower().replace('_', '-')}", options)
     few = listed(_DAILY.get(magic, options))
-    raise _error(magic, f"There is no {name}; " + (f"did you mean {near}?" if near else f"there is {few}."))
+    raise _error(magic, f"There is no {name}. " + (f"Did you mean {near}?" if near else f"There is {few}."))
 
 
 def _read_value(magic: str, option: str, words: deque[str], typed: str) -> str | bool:
@@ -318,12 +320,12 @@ def _read_value(magic: str, option: str, words: deque[str], typed: str) -> str |
     if not value and kind != OPTIONAL:
         example = f": {choices}" if choices else ""
         if option in EXAMPLES:
-            example = f", as in {typed} {EXAMPLES[option][0]}"
+            example = f". Try {typed} {EXAMPLES[option][0]}"
         raise _error(magic, f"{typed} needs a value{example}.")
     if kind == PAIRS and not re.match(r"[A-Za-z_]\w*=", value):
-        raise _error(magic, f"{option} is NAME=value, and not {value}.")
+        raise _error(magic, f"{option} {value} is not NAME=value.")
     if choices and value not in kind:
-        raise _error(magic, f"{option} is {choices}, and not {value}.")
+        raise _error(magic, f"{option} is {choices}, not {value}.")
     return value
 
 
@@ -353,4 +355,4 @@ def text_named(shell: InteractiveShell, word: str) -> str:
 def refuse_name(shell: InteractiveShell, magic: str, request: str, is_valid: Callable[[str], bool]) -> None:
     """Raise LineError for a request that is a variable's name, which in braces stands for its value."""
     if request.isidentifier() and request in shell.user_ns and not is_valid(request):
-        raise refusal(f"{request} is a variable; in braces it stands for its value: {magic} {{{request}}}")
+        raise refusal(f"{request} is a variable. To use its value: {magic} {{{request}}}")

@@ -118,8 +118,8 @@ def _remove(shell: InteractiveShell) -> None:
     changed = current().unload()
     for name in [name for name in (MASK, HIP) if name in changed][:1]:
         value = os.environ.get(name)
-        now = "is unset again, so that all GPUs are visible" if value is None else f"is {value!r} again"
-        print(f"Your choice is undone: {name} {now}. To choose again: %load_ext gpu_magic, then %gpus.")
+        now = "is unset again, so all GPUs are visible" if value is None else f"is {value!r} again"
+        print(f"Your choice is undone: {name} {now}. To choose again: %load_ext gpu_magic")
 
 
 def magics_of(shell: InteractiveShell) -> GpuMagics | None:
@@ -134,18 +134,18 @@ class GpuMagics(Configurable):
     on_frozen = Enum(
         ["warn", "error"],
         default_value="warn",
-        help='What a different choice does once CUDA has started: "warn", or "error", which stops Run All.',
+        help='If a choice comes too late: "warn", or "error", which stops Run All.',
     ).tag(config=True)
 
     claims = Bool(
         default_value=True,
-        help="Claim the GPUs that are chosen, for the kernels of all users on this machine to see.",
+        help="Claim the chosen GPUs, so that other users on this machine see that they are taken.",
     ).tag(config=True)
 
     by = Enum(
         [None, "index", "uuid"],
         default_value=None,
-        help="Write CUDA_VISIBLE_DEVICES as numbers or as UUIDs; None: as it was when the kernel started.",
+        help="Write CUDA_VISIBLE_DEVICES as numbers or UUIDs; None: as when the kernel started.",
     ).tag(config=True)
 
     parent: Any  # the shell

@@ -33,12 +33,12 @@ def waiting_line() -> Iterator[Callable[[object], None]]:
         else:
             handle.update(data, raw=True)
 
-    end = "The waiting has ended."
+    end = "Waiting has ended."
     try:
         yield show
-        end = "They are free now."
+        end = "The GPUs are free now."
     except KeyboardInterrupt as interrupt:
-        end = str(interrupt) or "The waiting was ended."
+        end = str(interrupt) or "Waiting was stopped."
         if handle is not None:
             show_as(interrupt, "KeyboardInterrupt")
         raise

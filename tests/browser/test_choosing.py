@@ -119,12 +119,12 @@ def test_least_busy_none_and_reset(live: Callable[..., LivePanel]) -> None:
     panel.button("None").click()
     expect(panel.line).to_have_text("%gpus none")
     assert set(panel.badges().values()) == {"cuda:0 dropped", "cuda:1 dropped"}
-    assert panel.use("Use none") == "No GPU is visible to CUDA: frameworks run on the CPU."
+    assert panel.use("Use none") == "No GPU is visible to CUDA. Frameworks run on the CPU."
     assert mask() == ""
     panel.button("Reset").click()
     expect(panel.line).to_have_text("%gpus reset")
     assert panel.badges() == {str(place): f"cuda:{place}" for place in range(4)}
-    assert "As this process was started: CUDA_VISIBLE_DEVICES not set" in panel.use("Use as started")
+    assert "At the start of this process: CUDA_VISIBLE_DEVICES not set" in panel.use("Use as started")
     assert mask() is None
 
 
@@ -183,12 +183,14 @@ def test_a_gpu_is_lost_while_looking_and_the_rest_goes_on(live: Callable[..., Li
     panel.click(1, 3)
     panel.machine.gpus[1].lose()
     panel.exchange()
-    expect(panel.row(1).locator(".gm-users")).to_have_text("not answering: the driver says this GPU is lost")
+    expect(panel.row(1).locator(".gm-users")).to_have_text(
+        "not answering: the driver reports this GPU as lost"
+    )
     expect(panel.row(1)).to_have_attribute("aria-disabled", "true")
     panel.click(1)  # what was clicked before can be dropped, and not taken back
     expect(panel.line).to_have_text("%gpus 3")
     panel.click(1)
-    expect(panel.said).to_contain_text("GPU 1 can't be chosen, as it is not answering")
+    expect(panel.said).to_contain_text("GPU 1 cannot be chosen because it is not answering")
     assert "cuda:0 = GPU 3" in panel.use()
     panel.machine.gpus[1].recover()
     panel.exchange()
@@ -201,7 +203,7 @@ def test_what_the_kernel_was_not_given(live: Callable[..., LivePanel]) -> None:
     assert panel.badges() == given
     expect(panel.panel.locator(".gm-host")).to_contain_text("2 of 2 free, 2 not given")
     panel.click(0)
-    expect(panel.said).to_contain_text("GPU 0 is outside what this process was given")
+    expect(panel.said).to_contain_text("GPU 0 was not given to this process")
     panel.click(2)
     assert panel.badges()["2"] == "cuda:0 dropped"
     panel.button("Reset").click()
@@ -327,7 +329,7 @@ def test_options_are_a_part_of_the_choice(live: Callable[..., LivePanel]) -> Non
     panel.click(2)
     limit.fill("much --force")
     limit.press("Enter")
-    expect(panel.said).to_have_text("much --force is not a size; try 8GB, or 8GiB.")
+    expect(panel.said).to_have_text("much --force is not a size. Try 8GB, or 8GiB")
     expect(limit).to_have_value("much --force")
     expect(panel.line).to_have_text("%gpus 2 --growth")
     limit.fill("900GB")
@@ -337,7 +339,7 @@ def test_options_are_a_part_of_the_choice(live: Callable[..., LivePanel]) -> Non
     limit.fill("8 GB")
     limit.press("Enter")
     said = panel.use()
-    assert "TensorFlow and JAX take memory as they need it" in said
+    assert "TensorFlow and JAX allocate memory as they need it" in said
     assert "at most 8 GB of a GPU" in said
     assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
     # They stay with the next choice, until they are taken back.

@@ -98,7 +98,7 @@ def test_lines_that_warn_stand_out_from_what_was_done(bare: BarePages, colors: d
         return shown
 
     state = state_of(FOUR)
-    text = f"{DONE}\n{BUSY}\nTensorFlow and JAX take memory as they need it"
+    text = f"{DONE}\n{BUSY}\nTensorFlow and JAX allocate memory as they need it"
     page = bare(state, **colors)
     tell(page, state, said=said(state, text, "done", BUSY))
     assert page.locator(".gm-said").inner_text() == text

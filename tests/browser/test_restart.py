@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.browser.lab import Lab, Notebook
 
 START_CUDA = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"
-APPLIED = "As chosen before the restart:\ncuda:0 = GPU 3 (NVIDIA A100-SXM4-80GB, 79 GiB free)"
+APPLIED = "Applied the choice from before the restart:\ncuda:0 = GPU 3 (NVIDIA A100-SXM4-80GB, 79 GiB free)"
 POSTS = "**/api/kernels/*/restart*"
 
 
@@ -72,7 +72,7 @@ def is_alive(notebook: Notebook, line: str) -> None:
 def test_a_frozen_kernel_is_restarted_and_has_the_choice(lab: Lab, app: str) -> None:
     notebook = frozen_panel(lab, app=app)
     banner = notebook.panel.locator(".gm-banner").first
-    expect(banner).to_contain_text("CUDA was initialized in cell [3]; this process keeps GPU 1 (cuda:0).")
+    expect(banner).to_contain_text("CUDA started in cell [3]. This kernel keeps GPU 1 (cuda:0).")
     notebook.button("Restart kernel and use these").click()
     expect(notebook.page.get_by_role("alertdialog")).to_contain_text("Its variables are lost.")
     notebook.picture(f"{app}-frozen")
@@ -168,7 +168,7 @@ def test_typing_does_the_same(lab: Lab) -> None:
     assert answer.value.ok
     assert notebook.ask(LOAD) == APPLIED
     assert notebook.page.locator(".jp-Dialog").count() == 0
-    assert notebook.outputs(3).strip() == "Restarting the kernel; the next %load_ext gpu_magic chooses GPU 3."
+    assert notebook.outputs(3).strip() == "Restarting the kernel. The next %load_ext gpu_magic chooses GPU 3."
     assert "Traceback" not in notebook.page.locator(".jp-OutputArea").nth(3).inner_text()
     # What the cell has left in the notebook restarts nothing when it is shown again.
     notebook.page.evaluate("notebook.content.activeCellIndex = 3")

@@ -103,7 +103,7 @@ def test_a_server_that_does_not_load_what_it_has_leaves_the_table_and_what_may_h
         output = notebook.page.locator(".jp-Cell").nth(2).locator(".jp-OutputArea")
         expect(output).to_contain_text("If this table stays there: pip install anywidget where the Jupyter")
         expect(notebook.chip).to_contain_text("GPUs 2,0")
-        assert "A panel was shown, and no page has answered it." in notebook.ask("%gpu_doctor")
+        assert "A panel was shown, but no page has answered." in notebook.ask("%gpu_doctor")
         notebook.chip.click()
         notebook.row(3).click()
         expect(notebook.line).to_have_text("%gpus 2,0,3")

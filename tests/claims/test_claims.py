@@ -169,12 +169,12 @@ def test_a_folder_that_is_not_everybodys_is_no_place_and_no_obstacle(folder: Pat
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     elsewhere = folder.rename(folder.with_name("elsewhere"))
     folder.symlink_to(elsewhere)
-    assert "can't be opened" in Claims().hold([GPU])
+    assert "cannot be opened" in Claims().hold([GPU])
     assert Claims().others() == {}
     assert not list(elsewhere.iterdir())
     folder.unlink()
     folder.write_text("")
-    assert "can't be opened" in Claims().hold([GPU])
+    assert "cannot be opened" in Claims().hold([GPU])
 
 
 def test_a_full_disk_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_full_disk_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         monkeypatch.setenv("GPU_MAGIC_CLAIMS", str(tmp_path / "claims"))
         claims = Claims()
         with holder(GPU):
-            assert claims.hold([OTHER]) == "no file can be made (No space left on device)"
+            assert claims.hold([OTHER]) == "no file can be written (No space left on device)"
             assert claims.held == set()
             assert claims.others().keys() == {GPU}
             with pytest.raises(PickedTwiceError):  # it is another's, whether or not ours could be written

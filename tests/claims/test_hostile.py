@@ -102,4 +102,4 @@ def test_a_folder_whose_owner_closes_it_again_and_again_keeps_nobody(folder: Pat
         claims = Claims()
         assert claims.others() == {}
         problem = claims.hold([GPU])
-        assert "is not open to all users" in problem or "can't be opened" in problem
+        assert "is not open to all users" in problem or "cannot be opened" in problem

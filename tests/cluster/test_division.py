@@ -84,16 +84,16 @@ def test_of_mig_instances_each_engine_gets_one() -> None:
     [
         (
             [Introduction(0, "a", gpus("a", 0, 1)), Introduction(1, "a", gpus("a", 1, 2))],
-            "On a engines were given GPUs that overlap: give all of them the same CUDA_VISIBLE_DEVICES, or each "
+            "The GPUs of the engines on a overlap. Give all engines the same CUDA_VISIBLE_DEVICES, or each engine "
             "its own GPUs.",
         ),
         (
             [Introduction(number, "a", gpus("a", 0, 3)) for number in (2, 5, 7)],
-            "On a are 3 engines and 2 GPUs that can be used; each engine needs one.",
+            "a has 3 engines and only 2 GPUs. Each engine needs one.",
         ),
         (
             [Introduction(0, "a", gpus("a", 0)), Introduction(1, "b", ())],
-            "On b are 1 engine and 0 GPUs that can be used; each engine needs one.",
+            "b has 1 engine and only 0 GPUs. Each engine needs one.",
         ),
     ],
 )

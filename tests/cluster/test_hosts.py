@@ -101,7 +101,7 @@ def test_a_kernel_that_was_started_anew_finds_the_engines_as_they_are(
 
 
 def test_engines_of_somebody_else_can_not_be_restarted(cluster: Cluster) -> None:
-    with pytest.raises(ClusterError, match=r"^Only what has started it can start it anew\.$"):
+    with pytest.raises(ClusterError, match=r"^Only the program that started the engines can restart them$"):
         cluster.restart([1])
     assert not cluster.ended
 
@@ -137,7 +137,7 @@ def test_a_client_with_a_busy_engine_is_refused_in_a_line(
     monkeypatch.setattr(joining, "ENDING", 0.2)
     with (
         busy(client, 1, tmp_path),
-        pytest.raises(ClusterError, match=r"^Engine 1 is busy: wait until all are idle, and try again\.$"),
+        pytest.raises(ClusterError, match=r"^Engine 1 is busy\. Try again when all are idle\.$"),
     ):
         join(client)
 
@@ -174,8 +174,8 @@ def test_where_cuda_has_been_initialized_the_engine_is_named_and_nothing_is_chan
     finally:
         client[1].apply_sync(end_cuda)
     assert str(caught.value) == (
-        "Engine 1 on 127.0.0.1 can't be given GPU 2 and GPU 3: CUDA was initialized there, with GPU 0 "
-        "(cuda:0), GPU 1 (cuda:1), GPU 2 (cuda:2), GPU 3 (cuda:3). Start it anew, and let it have its GPU "
+        "Engine 1 on 127.0.0.1 cannot use GPU 2 and GPU 3: CUDA has started there and keeps GPU 0 "
+        "(cuda:0), GPU 1 (cuda:1), GPU 2 (cuda:2), GPU 3 (cuda:3). Restart it, and give it its GPU "
         "before anything starts CUDA there."
     )
     assert variable(client, "TF_CONFIG") == before

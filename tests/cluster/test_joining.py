@@ -1,4 +1,4 @@
-"""Engines of somebody else's that can't be used, and some that end."""
+"""Engines of somebody else's that cannot be used, and some that end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_an_engine_without_gpu_magic_is_named_with_its_host(
     with started(tmp_path, hidden) as client, pytest.raises(ClusterError) as caught:
         join(client)
     assert str(caught.value) == (
-        "gpu_magic can't be used in engine 0 (ModuleNotFoundError: No module named 'gpu_magic'): install 0.1.0 "
+        "gpu_magic cannot be used in engine 0 (ModuleNotFoundError: No module named 'gpu_magic'): install 0.1.0 "
         "for the Python there."
     )
 
@@ -58,8 +58,8 @@ def test_an_engine_that_dies_is_reported_by_name_gpu_and_host(
         cluster = join(client)
         client.send_signal(signal.SIGKILL, targets=1, block=False)
         until(lambda: cluster.ended)
-        says = "Engine 1 (GPU 0 on 127.0.0.2): ended; only what has started it can start it anew.\n"
+        says = "Engine 1 (GPU 0 on 127.0.0.2): ended. Only the program that started the engines can restart them\n"
         until(lambda: says in capsys.readouterr().err)
-        says = "Engine 1 (GPU 0 on 127.0.0.2) has ended: only what has started it can start it anew, and "
-        with pytest.raises(ClusterError, match=f"^{re.escape(says)}%%px --targets 0 runs on the others\\.$"):
+        says = "Engine 1 (GPU 0 on 127.0.0.2) has ended. Only the program that started the engines can restart them. "
+        with pytest.raises(ClusterError, match=f"^{re.escape(says)}To use the others: %%px --targets 0$"):
             cluster.check()

@@ -80,9 +80,9 @@ def test_engines_are_named_by_their_gpus(cluster: gpu_magic.Cluster, gpus: Any) 
 @pytest.mark.parametrize(
     ("gpus", "says"),
     [
-        (3, "No engine has GPU 3: they have GPU 2 and GPU 0."),
-        ("GPU-77", "No engine has GPU-77: they have GPU 2 and GPU 0."),
-        ("auto", "No engine has auto: they have GPU 2 and GPU 0."),
+        (3, "No engine has GPU 3. They have GPU 2 and GPU 0."),
+        ("GPU-77", "No engine has GPU-77. They have GPU 2 and GPU 0."),
+        ("auto", "No engine has auto. They have GPU 2 and GPU 0."),
     ],
 )
 def test_gpus_without_an_engine_are_one_line(cluster: gpu_magic.Cluster, gpus: Any, says: str) -> None:
@@ -112,7 +112,7 @@ def test_the_first_error_ends_all_and_the_engines_go_on(cluster: gpu_magic.Clust
         number for number, text in enumerate(Path(__file__).read_text().splitlines(), 1) if "no such" in text
     )
     assert str(error) == (
-        f"Item 1 (1) has failed in {label}:\n"
+        f"Item 1 (1) failed in {label}:\n"
         "Traceback (most recent call last):\n"
         f'  File "{__file__}", line {line}, in fails\n'
         '    raise ValueError("no such\\nthing")\n'
@@ -141,8 +141,8 @@ def test_an_engine_that_ends_is_named_with_its_item_and_started_anew(
         gpu_magic.map(ends, range(1000))
     error = raised.value
     label = cluster.engines[error.engine].label.capitalize().replace("gpu", "GPU")
-    assert str(error) == f"{label} has ended while it worked on item 5 (5)."
-    assert error.__notes__ == [f"{label} was started anew: its variables are gone."]
+    assert str(error) == f"{label} has ended during item 5 (5)."
+    assert error.__notes__ == [f"{label} was restarted without variables."]
     assert "ended by SIGKILL" in capsys.readouterr().err
     assert set(gpu_magic.map(number(), range(100))) == {"0", "1"}
 
@@ -158,7 +158,7 @@ def test_engines_that_can_not_load_the_function_say_so(cluster: gpu_magic.Cluste
     with pytest.raises(gpu_magic.CallFailed) as raised:
         gpu_magic.map(Hidden(), [1])
     first, *_, last = str(raised.value).splitlines()
-    assert first.startswith("Hidden can't be used in engine ")
+    assert first.startswith("Hidden cannot be loaded in engine ")
     assert last == "ModuleNotFoundError: No module named 'not_installed_there'"
     assert raised.value.position is None
 
@@ -175,7 +175,7 @@ def test_what_can_not_be_pickled_is_one_line_and_nothing_runs(
     def uses_the_lock(item: object) -> object:
         return touches(lock)
 
-    says = "can't be handed over: TypeError: cannot pickle '_thread.lock' object"
+    says = "cannot be handed over: TypeError: cannot pickle '_thread.lock' object"
     with pytest.raises(gpu_magic.ClusterError, match=f"Item 1 {says}"):
         gpu_magic.map(touches, [0, lock])
     with pytest.raises(gpu_magic.ClusterError, match=f"uses_the_lock {says}"):
@@ -188,7 +188,7 @@ def test_what_can_not_be_pickled_is_one_line_and_nothing_runs(
 
 def test_what_is_no_function_is_one_line(cluster: gpu_magic.Cluster) -> None:
     with pytest.raises(
-        gpu_magic.ClusterError, match=r"^map calls a function with each item, and 3 is none\.$"
+        gpu_magic.ClusterError, match=r"^3 is not a function, which map calls with each item\.$"
     ):
         gpu_magic.map(3, [1])  # type: ignore[arg-type]
 

@@ -211,7 +211,7 @@ def test_what_the_library_does_not_give_is_unknown(ask: Ask) -> None:
 
 
 def test_a_gpu_that_does_not_answer_keeps_its_name_and_comes_back(ask: Ask) -> None:
-    problem = "not answering: AMD SMI says No data was found for given input"
+    problem = "not answering: AMD SMI reports No data was found for given input"
     name = "AMD Instinct MI300X"
     assert ask(lost_and_back, 1) == ["", problem, name, name, "6.12.12", ""]
     lost = replace(AMD, cards=(AMD_CARDS[0], replace(AMD_CARDS[1], lost=True)))
@@ -241,7 +241,7 @@ _REFUSED = (
 
 def test_a_gpu_all_of_whose_figures_are_refused_is_well(ask: Ask) -> None:
     """As to who may not read them (AMDSMI_STATUS_NO_PERM), and it can be chosen."""
-    for code, problem in ((10, ""), (40, "not answering: AMD SMI says No data was found for given input")):
+    for code, problem in ((10, ""), (40, "not answering: AMD SMI reports No data was found for given input")):
         refuses = replace(AMD, answers=tuple((function, 2, code) for function in _REFUSED))
         gpus = ask(inventory, amd=refuses)["gpus"]
         assert [gpu["problem"] for gpu in gpus] == ["", "", problem, ""]
@@ -263,12 +263,12 @@ def test_the_highest_number_and_no_watts_are_unknown() -> None:
 
 def test_a_gpu_that_hangs_delays_no_other(ask: Ask) -> None:
     driver = replace(AMD, hangs=(("amdsmi_get_gpu_activity", 2, 3600.0),))
-    hung = "not answering: a call into the driver did not come back in time"
+    hung = "not answering: a call to the driver timed out"
     assert ask(hangs, amd=driver) == [["", 40], ["", 41], [hung, None], ["", 43]]
 
 
 @pytest.mark.parametrize(
-    ("throttled", "slow"), [(0, []), (1 << 4, ["a reason that the driver does not give"]), (None, None)]
+    ("throttled", "slow"), [(0, []), (1 << 4, ["a reason that the driver does not report"]), (None, None)]
 )
 def test_limits_are_in_watts_and_gpus_without_reasons_tell_whether_something_slows_them_down(
     ask: Ask, throttled: int | None, slow: list[str] | None
@@ -335,11 +335,11 @@ def test_a_driver_that_refuses_is_a_sentence_and_nvidias_gpus_are_as_ever(ask: A
     refuses = replace(AMD, refuse=34)
     found = ask(inventory, amd=refuses)
     assert found["gpus"] == []
-    assert found["problem"].endswith("AMD SMI is not answering: it says Driver not loaded.")
+    assert found["problem"].endswith("AMD SMI does not answer: Driver not loaded.")
     found = ask(inventory, amd=refuses, nvidia=Driver(CARDS))
     assert ([gpu["vendor"] for gpu in found["gpus"]], found["problem"]) == (["nvidia"] * 4, "")
     gone = ask(gone_beside_nvidias, nvidia=Driver(CARDS[:1]))
-    assert gone == [["nvidia", "amd"], ["nvidia"], "AMD SMI is not answering: it says Driver not loaded."]
+    assert gone == [["nvidia", "amd"], ["nvidia"], "AMD SMI does not answer: Driver not loaded."]
 
 
 @pytest.mark.parametrize("code", ["import gpu_magic", "import gpu_magic.process.view"])

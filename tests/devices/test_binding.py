@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 PROGRAMS = ROOT / "tests" / "programs"
 TOO_OLD = (
-    "The module pynvml here is too old, or not NVIDIA's: pip uninstall pynvml, then "
-    "pip install --force-reinstall nvidia-ml-py, and restart Python."
+    "The module pynvml is too old, or not NVIDIA's. Restart Python after this: "
+    "pip uninstall -y pynvml && pip install --force-reinstall nvidia-ml-py"
 )
 ASK = """
     import gpu_magic
@@ -60,7 +60,7 @@ def test_an_old_pynvml_is_told_with_the_command_that_mends_it(fresh: Fresh) -> N
 @pytest.mark.parametrize("code", ["", "import nothing_of_this_name", "raise SystemError('x')", "1 +"])
 def test_a_file_of_ones_own_that_hides_it_is_named(fresh: Fresh, tmp_path: Path, code: str) -> None:
     (tmp_path / "pynvml.py").write_text(code)
-    mend = f"{tmp_path}/pynvml.py hides NVIDIA's module of this name: rename it, and restart Python."
+    mend = f"{tmp_path}/pynvml.py hides NVIDIA's module of this name. Rename it, then restart Python."
     assert fresh(ASK, PYTHONPATH=f"{tmp_path}:{ROOT}") == f"{mend}\n" * 2
     if not code:
         ran, helped = fresh(MAGICS, PYTHONPATH=f"{tmp_path}:{ROOT}").split("HELP\n")
@@ -92,8 +92,8 @@ def test_without_it_the_command_that_installs_it_is_told(fresh: Fresh) -> None:
         except gpu_magic.BindingError as error:
             print(error)
     """
-    mend = "pip install --force-reinstall nvidia-ml-py, and restart Python."
-    assert fresh(hide) == f"NVIDIA's package nvidia-ml-py can't be imported: {mend}\n"
+    mend = "Restart Python after this: pip install --force-reinstall nvidia-ml-py"
+    assert fresh(hide) == f"NVIDIA's package nvidia-ml-py cannot be imported. {mend}\n"
 
 
 @pytest.mark.parametrize(("first", "warnings"), [("gpu_magic.gpus()", 0), ("import pynvml", 1)])
@@ -165,7 +165,7 @@ def test_without_nvml_gpus_are_known_by_proc_and_can_be_chosen(container: Callab
     for wanted, mask in [("2,0", "2,0"), ("GPU-1a", "1"), ("all", "0,1,2")]:
         selection = select(parse(wanted), machine, (None, None))
         assert (selection.mask, selection.variables["CUDA_DEVICE_ORDER"]) == (mask, "PCI_BUS_ID")
-    with pytest.raises(ChoiceError, match="none can be picked"):
+    with pytest.raises(ChoiceError, match="can pick no GPU"):
         select(parse("auto"), machine, (None, None))
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 WAITS = "gpu_magic is waiting for the NVIDIA driver"
 OPEN, FIND = "nvmlInitWithFlags", "nvmlDeviceGetHandleByIndex_v2"  # NVML starts GPUs in the second
-HUNG = "did not come back"
+HUNG = "timed out"
 
 
 def hangs(inventory: Inventory) -> list[bool]:

@@ -92,7 +92,7 @@ def test_the_table_names_mps_s_server_and_its_clients() -> None:
             "maria: train.py, 1.0 GiB",
             "MPS server: nvidia-cuda-mps-server, 32 MiB",
             "one process at a time, or several by MPS (Exclusive_Process)",
-            "in use, by whom can't be seen from here",
+            "in use (owner unknown)",
             "MPS server: nvidia-cuda-mps-server, 20.0 GiB",
         ]
         assert "in use" not in str(gpu_magic.choose(0))
@@ -104,6 +104,6 @@ def test_a_place_among_those_who_wait_says_whose_it_is() -> None:
     def said(**more: Any) -> str:
         return str(Claim("maria", 0.0, waits=True, **more)).partition(", waiting since ")[0]
 
-    assert said(notebook="b.ipynb") == "left to maria: b.ipynb"
-    assert said(notebook="b.ipynb", is_own=True) == "left to your b.ipynb"
-    assert (said(), said(is_own=True)) == ("left to maria", "left to your other process")
+    assert said(notebook="b.ipynb") == "kept for maria: b.ipynb"
+    assert said(notebook="b.ipynb", is_own=True) == "kept for your b.ipynb"
+    assert (said(), said(is_own=True)) == ("kept for maria", "kept for your other process")

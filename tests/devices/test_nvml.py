@@ -169,10 +169,10 @@ def test_more_processes_than_one_call_lists_are_all_read(nvml: Nvml) -> None:
 @pytest.mark.parametrize(
     ("refusal", "says"),
     [
-        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "reboot"),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "Reboot"),
         (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "not loaded"),
         (pynvml.NVML_ERROR_NO_PERMISSION, "refuses this user"),
-        (pynvml.NVML_ERROR_UNKNOWN, "not answering"),
+        (pynvml.NVML_ERROR_UNKNOWN, "does not answer"),
     ],
 )
 def test_a_driver_that_refuses_is_explained(nvml: Nvml, refusal: int, says: str) -> None:
@@ -191,7 +191,7 @@ def test_a_gpu_that_is_closed_to_this_user_is_refused_in_a_sentence(nvml: Nvml) 
         with pytest.raises(ChoiceError) as refused:
             select(parse("1"), nvml.inventory(), (None, None))
     assert str(refused.value) == (
-        "GPU 1 can't be chosen, as it is closed to this user: an administrator can give access to /dev/nvidia*."
+        "GPU 1 cannot be chosen because it is closed to this user: an administrator can give access to /dev/nvidia*."
     )
 
 
@@ -200,7 +200,7 @@ def test_no_gpu_and_no_driver(nvml: Nvml) -> None:
         for _ in range(2):
             assert "has no GPU" in nvml.inventory().problem
     if pynvml.nvmlLib is None:  # on a machine without a driver
-        assert "NVML is not here" in nvml.inventory().problem
+        assert "NVML is missing" in nvml.inventory().problem
 
 
 def test_mig_instances_stand_under_their_gpu(nvml: Nvml) -> None:

@@ -213,7 +213,7 @@ def test_the_table_calls_kernels_of_ones_own_by_their_notebooks(
             # What `auto` tells of others has no name and no notebook.
             who, age = shown[0].partition(": ")[0], shown[0].partition(", for ")[2]
             in_use = f"{who} for {age}" if age else who
-            assert f"not picked: GPU 0 (in use by {in_use})" in repr(gpu_magic.choose("auto"))
+            assert f"Not picked: GPU 0 (in use by {in_use})" in repr(gpu_magic.choose("auto"))
 
 
 @given(st.lists(st.text(alphabet="ab/", min_size=1, max_size=9), min_size=1, max_size=6, unique=True))

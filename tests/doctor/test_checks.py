@@ -70,23 +70,33 @@ DEVICES = {f"dev/{name}": "" for name in NAMES}
     ("where", "problem", "says", "mend"),
     [
         # No driver.
-        (SOUND, NO_LIBRARY, "This machine has no NVIDIA GPU, and no NVIDIA driver. ", ""),
-        ({}, f"{NO_LIBRARY} AMD says no.", "that can be seen, and no NVIDIA driver. AMD says no.", ""),
-        (SOUND | GPU, NO_LIBRARY, "has an NVIDIA GPU, and no libraries of its driver. ", GUIDE),
-        (LOADED, NO_LIBRARY, "no libraries of its driver (kernel module 580.65.06).", GUIDE),
+        (SOUND, NO_LIBRARY, "This machine has no NVIDIA GPU and no NVIDIA driver. ", ""),
+        (
+            {},
+            f"{NO_LIBRARY} AMD says no.",
+            "has no visible NVIDIA GPU and no NVIDIA driver. AMD says no.",
+            "",
+        ),
+        (SOUND | GPU, NO_LIBRARY, "has an NVIDIA GPU, but not the driver's libraries. ", GUIDE),
+        (LOADED, NO_LIBRARY, "not the driver's libraries (kernel module 580.65.06).", GUIDE),
         (JETSON, NO_LIBRARY, "This Jetson board has no NVML", ""),
-        (JETSON | WSL, NO_LIBRARY, "Install it in Windows, and never in Linux:", WSL_GUIDE),
-        (DOCKER | COLAB, NO_LIBRARY, "Colab has given this", "Runtime > Change runtime type > T4 GPU"),
+        (JETSON | WSL, NO_LIBRARY, "Install it in Windows, not in Linux:", WSL_GUIDE),
+        (
+            DOCKER | COLAB,
+            NO_LIBRARY,
+            "This notebook has no GPU on Colab",
+            "Runtime > Change runtime type > T4 GPU",
+        ),
         # A container without GPUs, or without a part of the driver.
-        (DOCKER | OPEN, NO_LIBRARY, " Its host has some.", "docker run --gpus all …"),
+        (DOCKER | OPEN, NO_LIBRARY, " Its host has GPUs.", "docker run --gpus all …"),
         (PODMAN, NO_LIBRARY, " without GPUs. ", "podman run --device nvidia.com/gpu=all …"),
         (KUBERNETES, NO_LIBRARY, "container was", "resources: {limits: {nvidia.com/gpu: 1}}"),
         (APPTAINER, NO_LIBRARY, " started without GPUs. ", "apptainer exec --nv …"),
-        (CGROUP, NO_LIBRARY, "not known.", "docker run --gpus all …"),
-        (DOCKER | DEVICES, NO_LIBRARY, "and no NVML (libnvidia-ml.so.1).", WITH_ALL),
+        (CGROUP, NO_LIBRARY, "unknown.", "docker run --gpus all …"),
+        (DOCKER | DEVICES, NO_LIBRARY, "but no NVML (libnvidia-ml.so.1).", WITH_ALL),
         # What the driver refuses.
         ({}, OUTDATED, OUTDATED, "sudo reboot"),
-        (DOCKER, OUTDATED, "on the host, reboot the host. Else,", "docker restart …"),
+        (DOCKER, OUTDATED, "on the host, reboot the host. Otherwise,", "docker restart …"),
         (APPTAINER, OUTDATED, ON_HOST, "sudo reboot"),
         ({}, NOT_LOADED, NOT_LOADED, "sudo modprobe nvidia"),
         (DOCKER, NOT_LOADED, ON_HOST, "sudo modprobe nvidia"),
@@ -113,7 +123,7 @@ def test_why_no_gpu_can_be_read(
         # With CDI, as Podman's, and with Apptainer nobody reads the variable, which can be the image's.
         ({"usr/lib/x86_64-linux-gnu/libcuda.so.1": ""}, "utility", "", ""),
         ({".singularity.d/libs/libcuda.so.1": ""}, "utility", "", ""),
-        ({}, "all", "NVML is not here: only names are known.", "NVML is not here."),
+        ({}, "all", "NVML is missing: only names are known.", "NVML is missing."),
     ],
 )
 def test_a_container_without_a_part_of_the_driver(
@@ -150,7 +160,7 @@ def test_what_keeps_cuda_from_starting(error: int, container: str, meaning: str,
     machine = inventory()
     process = kernel(machine, guard=Guard(State.BROKEN, error=error))
     (found,) = check_cuda(Facts(machine, process, system=System(container=container)))
-    assert f"(CUDA error {error})." in found.what
+    assert f"CUDA fails with error {error}" in found.what
     assert (found.meaning, found.mend) == (meaning, mend)
 
 
@@ -223,7 +233,7 @@ def test_a_device_file_that_cuda_makes_itself_is_not_missing(place: Place) -> No
 def test_gpus_that_cuda_can_t_use() -> None:
     machine = inventory("2xA100-80GB")
     first, second = machine.gpus
-    lost = replace(second, problem="not answering: the driver says this GPU is lost")
+    lost = replace(second, problem="not answering: the driver reports this GPU as lost")
     prohibited = replace(first, compute_mode="Prohibited")
     taken = replace(first, compute_mode="Exclusive_Process", status=replace(first.status, utilization=90))
     empty = replace(first, is_split=True)
@@ -263,12 +273,18 @@ OLD, AMPERE, BLACKWELL = (7, 0), (8, 0), (12, 0)  # compute capabilities
         ("", "12.8", BLACKWELL, CPU_ONLY_BUILD, "cu128"),
         ("", "13.0", BLACKWELL, CPU_ONLY_BUILD, "cu130"),
         ("", "nonsense", AMPERE, CPU_ONLY_BUILD, ""),
-        ("hip 7.2.26015", "13.0", AMPERE, "built for ROCm, and this machine has NVIDIA's GPUs.", "cu130"),
-        ("xpu 20260001", "13.0", AMPERE, "built for Intel's GPUs (XPU), and this machine has", "cu130"),
+        ("hip 7.2.26015", "13.0", AMPERE, "built for ROCm, but this machine has NVIDIA GPUs.", "cu130"),
+        ("xpu 20260001", "13.0", AMPERE, "built for Intel's GPUs (XPU), but this machine has", "cu130"),
         # For a newer major version than the driver's, or without code for the GPU.
-        ("cuda 13.0", "12.2", AMPERE, "built for CUDA 13.0, and the driver runs CUDA up to 12.2.", "cu126"),
-        ("cuda 13.0", "11.4", AMPERE, "built for CUDA 13.0, and the driver runs CUDA up to 11.4.", ""),
-        ("cuda 13.0", "13.0", OLD, "which has no code for GPU 0 (NVIDIA A100-SXM4-80GB, compute ", "cu126"),
+        (
+            "cuda 13.0",
+            "12.2",
+            AMPERE,
+            "built for CUDA 13.0, but the driver runs CUDA only up to 12.2.",
+            "cu126",
+        ),
+        ("cuda 13.0", "11.4", AMPERE, "built for CUDA 13.0, but the driver runs CUDA only up to 11.4.", ""),
+        ("cuda 13.0", "13.0", OLD, "without code for GPU 0 (NVIDIA A100-SXM4-80GB, compute ", "cu126"),
         # An older one runs, and so does a newer minor version.
         ("cuda 12.8", "12.2", AMPERE, "", ""),
         ("cuda 11.7", "13.0", AMPERE, "", ""),
@@ -331,7 +347,7 @@ def test_its_file_says_what_it_was_built_for_and_what_is_imported_is_older(
     module.__version__ = "2.13.0+cpu"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch", module)
     (found,) = place.judge(inventory())
-    assert found.what == "PyTorch 2.13.0+cpu is imported here. 2.13.0+rocm7.2 was installed later."
+    assert found.what == "PyTorch 2.13.0+cpu is imported. 2.13.0+rocm7.2 was installed later."
     assert "restart Python" in found.meaning
 
 
@@ -354,9 +370,9 @@ TENSORFLOW, TWO_CUPYS = '"tensorflow[and-cuda]"', "cupy-cuda12x cupy-cuda11x"
         (f"{OF_JAX} {OLD_PLUGIN}", "13.0", "", "", ""),
         (f"{OF_JAX} {PLUGIN}", "12.2", "built for CUDA 13", PLUGIN, OLD_JAX),
         (f"{OF_JAX} {PLUGIN} {OLD_PLUGIN}", "13.0", f"{PLUGIN} and jax-cuda12-plugin", OLD_PLUGIN, NEW_JAX),
-        (f"{OF_JAX} {PLUGIN}=0.9.1", "13.0", f"{PLUGIN} is 0.9.1, jaxlib 0.10.2, and JAX", "", NEW_JAX),
+        (f"{OF_JAX} {PLUGIN}=0.9.1", "13.0", f"{PLUGIN} is 0.9.1 but jaxlib 0.10.2, so JAX", "", NEW_JAX),
         ("cupy-cuda13x", "12.2", "built for CUDA 13", "cupy-cuda13x", OLD_CUPY),
-        (TWO_CUPYS, "12.2", "are installed together", TWO_CUPYS, OLD_CUPY),
+        (TWO_CUPYS, "12.2", "conflict with each other", TWO_CUPYS, OLD_CUPY),
         ("cupy", "13.0", "", "", ""),
         ("tensorflow-cpu", "13.0", "TensorFlow 0.10.2 is a CPU-only build.", "tensorflow-cpu", TENSORFLOW),
         ("tensorflow nvidia-cudnn-cu13", "13.0", "lacks CUDA's libraries (cuDNN)", "", TENSORFLOW),

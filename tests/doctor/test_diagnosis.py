@@ -41,9 +41,9 @@ def test_the_magic_shows_reports_and_writes_json(typed: Callable[[str], Cell]) -
         facts = json.loads(said("--json"))["facts"]
         assert facts["machine"]["simulated"] == "4xA100-80GB"
         assert (facts["kernel"]["guard"]["state"], facts["kernel"]["variables"]["mask"]) == ("absent", "'1'")
-        assert "its options are --report and --json" in said("torch")
-        assert "--report and --json don't go together" in said("--report --json")
-        assert "did you mean --report?" in said("--repotr")
+        assert "Its options are --report and --json" in said("torch")
+        assert "--report does not go with --json" in said("--report --json")
+        assert "Did you mean --report?" in said("--repotr")
 
 
 def test_looking_changes_nothing_and_imports_nothing(fresh: Fresh, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_each_finding_is_shown_with_what_mends_it() -> None:
         "      pip uninstall x",
         "      pip install y\ufffd",
         "",
-        "Not known: Not read.",
+        "Unknown: Not read.",
     ]
     assert "pip uninstall x\npip install y\ufffd</pre>" in found._repr_html_()
     assert "<b>wrong" not in found._repr_html_()
@@ -101,11 +101,11 @@ def test_what_was_checked_is_called_fine_unless_it_has_a_finding() -> None:
     rows = {line.split("  ")[0]: line.split("  ")[-1].strip() for line in lines}
     assert rows["driver"] == "580.65.06, CUDA up to 13.0: fine"
     assert rows["PyTorch"] == "2.13.0, built for CUDA 13.0: fine"
-    assert "do not tell" in rows["JAX"]
+    assert "CUDA version unknown" in rows["JAX"]
     assert rows["CUDA"] == "not started: the choice can still change"
     assert "built for CUDA 13.0\n" in repr(Diagnosis((Finding("wrong", "PyTorch", "No."),), facts))
     # Without a GPU nothing is said of a choice, and nothing called fine.
-    nothing = Inventory(problem="NVML is not here.")
+    nothing = Inventory(problem="NVML is missing.")
     text = repr(shown(machine=nothing, kernel=kernel(nothing)))
     assert "choice" not in text
     assert "fine" not in text
@@ -124,7 +124,7 @@ def test_what_this_user_has_on_gpus() -> None:
         machine.gpus[0].run("other.py", "tom", 1 << 30)
         found = gpu_magic.gpus()
     (simulated,) = check_leftovers(Facts(found))
-    what = "The kernel of /home/maria/work/train.ipynb (pid 4711) is yours too: it has 12.0 GiB on GPU 0"
+    what = "The kernel of /home/maria/work/train.ipynb (pid 4711) is also yours and has 12.0 GiB on GPU 0"
     assert simulated.what.startswith(what)
     assert simulated.mend == ""  # nothing runs there that can be ended
     machine = replace(found, simulated="")

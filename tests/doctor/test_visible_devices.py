@@ -75,7 +75,7 @@ def test_a_cell_that_has_hidden_all_gpus_was_no_choice() -> None:
                 gpu_magic.choose(before)
             os.environ[MASK] = ""
             (found,) = about()
-            assert (found.severity, found.meaning) == ("wrong", "A cell has set it, or a module.")
+            assert (found.severity, found.meaning) == ("wrong", "A cell or a module has set it.")
             eval(found.mend)
             assert about() == []
 
@@ -84,7 +84,7 @@ def test_none_that_was_chosen_is_no_fault() -> None:
     with simulate("2xA100-80GB"):
         gpu_magic.choose("[None]")
         (found,) = about()
-        assert (found.severity, found.meaning) == ("worth knowing", "You have chosen so.")
+        assert (found.severity, found.meaning) == ("worth knowing", "You chose this.")
         start_cuda()
         (found,) = about("CUDA")
         assert found.severity == "worth knowing"
@@ -145,7 +145,7 @@ def test_a_shell_names_a_lost_gpu_s_neighbours_and_mig_instances_by_uuid() -> No
 
 def test_without_a_gpu_an_empty_variable_is_no_fault() -> None:
     """It is how frameworks are kept from looking for GPUs, and none could be chosen."""
-    assert mends(Inventory(problem="NVML is not here."), mask="") == {("worth knowing", "")}
+    assert mends(Inventory(problem="NVML is missing."), mask="") == {("worth knowing", "")}
 
 
 # AMD's GPUs
@@ -162,8 +162,8 @@ def test_without_a_gpu_an_empty_variable_is_no_fault() -> None:
 def test_amd_s_gpus_are_hidden_by_the_variable_that_is_named(variables: Variables, name: str) -> None:
     process = kernel(AMD, variables=variables)
     for launched, by in (
-        (variables, "This process was started so."),
-        (Variables(), "A cell has set it, or a module."),
+        (variables, "This process was started with it."),
+        (Variables(), "A cell or a module has set it."),
     ):
         (found,) = check_visible_devices(Facts(AMD, replace(process, launched=launched)))
         assert (found.severity, found.about, found.meaning) == ("wrong", name, by)
@@ -192,7 +192,7 @@ def test_a_choice_that_came_too_late_is_made_with_a_restart(before: str, name: s
         assert [(one.severity, one.about, one.mend) for one in found] == [
             ("wrong", name, "%gpus 2,3 --restart")
         ]
-        assert ("this process stays with GPU 1" in found[0].what) == (before == "1")
+        assert ("This process keeps GPU 1" in found[0].what) == (before == "1")
         (outside,) = about(name)
         assert outside.mend == "gpu_magic.choose('2,3')"
         assert ("restart Python" in outside.meaning) == (name == "CUDA")

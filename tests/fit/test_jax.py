@@ -48,7 +48,7 @@ def plain():
     """A function that is not jitted, with a value of Python's, for two sizes."""
     resized = gpu_magic.fit(loss, *arrays(64), "absolute", batch_size=512)
     made = gpu_magic.fit(loss, *arrays(512), "absolute")
-    notes = "Compiled for the CPU: a GPU's temporary memory can differ."
+    notes = "Compiled for the CPU. A GPU's temporary memory can differ."
     return [[resized.parts, made.batch_size, *made.notes], [made.parts, 512, notes]]
 
 

@@ -114,20 +114,20 @@ GOOD = [
     "%gpu_fit train_step(*[batch])",
 ]
 BAD = {
-    "%gpu_fit": "There is no model of PyTorch; try %gpu_fit model optimizer batch.",
-    "%gpu_fit modl optimizer batch": "modl is not a variable here; did you mean model?",
+    "%gpu_fit": "No PyTorch model is named. Try %gpu_fit model optimizer batch",
+    "%gpu_fit modl optimizer batch": "modl is not a variable here. Did you mean model?",
     "%gpu_fit model optimizer x[": "x[ is not an expression",
-    "%gpu_fit model optimizer next(iter(loader))": "next(iter(loader)) calls a function: assign",
+    "%gpu_fit model optimizer next(iter(loader))": "next(iter(loader)) calls a function. Assign",
     "%gpu_fit model things['no']": "things['no'] raises KeyError",
-    "%gpu_fit x(y)": "x is no function.",
-    "%gpu_fit train_step": "train_step is a function; try %gpu_fit train_step(batch).",
+    "%gpu_fit x(y)": "x is not a function.",
+    "%gpu_fit train_step": "train_step is a function. Try %gpu_fit train_step(batch)",
     "%gpu_fit train_step(await x)": "cannot be called: 'await' outside",
     "%gpu_fit exits(batch)": "The step raises SystemExit: 1, in line ",
     "%gpu_fit model optimizer batch --dtype int8": "--dtype is bfloat16, float16, float32 or float64",
-    "%gpu_fit model optimizer batch --batch many": "--batch many is not a number of items; try --batch 64.",
-    "%gpu_fit model optimizer batch --loss 3": "--loss is no function, but an int.",
-    "%gpu_fit model optimizer": "There is no batch; try %gpu_fit model optimizer batch.",
-    "%gpu_fit train_step(batch) --amp": "are for a model: a function trains as it says.",
+    "%gpu_fit model optimizer batch --batch many": "--batch many is not a number of items. Try --batch 64",
+    "%gpu_fit model optimizer batch --loss 3": "--loss is an int, not a function.",
+    "%gpu_fit model optimizer": "No batch is named. Try %gpu_fit model optimizer batch",
+    "%gpu_fit train_step(batch) --amp": "are for a model, not for a function.",
 }
 FULL = """class Full(nn.Module):
     def __init__(self):
@@ -199,7 +199,7 @@ def test_an_error_for_want_of_memory_ends_with_a_line_that_works(run: Runner) ->
         ("", ["%gpu_fit huge optimizer_of_huge x"], "Most free: SIMULATED GPU 1, 79.1 GiB. A batch of 1 does not fit."),
         ("hides", ["%gpus 0,1", "%gpu_fit model batch"], "the free memory of SIMULATED GPU 0 and SIMULATED GPU 1 is"),
         ("hides", ["%gpus 0", "import gpu_magic", "gpu_magic.fit(model, batch).fits"], "{'cuda:0': UNKNOWN}"),
-        ("hides", ["%gpu_fit model batch"], "it is unknown which GPUs are visible; choose one with %gpus 0."),
+        ("hides", ["%gpu_fit model batch"], "which GPUs are visible is unknown. Choose one with %gpus 0."),
         ("", ["%gpus none", "%gpu_fit model batch"], "No verdict: no GPU is visible."),
         ("has started", ["%gpu_fit model batch"], "MiB, and 0.2 GiB for CUDA: fits on"),
     ],
@@ -224,4 +224,4 @@ def test_without_a_framework_it_says_that_none_is_imported(fresh: Fresh) -> None
             except gpu_magic.FitError as error:
                 print(error)
     """)
-    assert said == "%gpu_fit predicts steps of PyTorch and of JAX, and neither is imported.\n" * 2
+    assert said == "%gpu_fit needs PyTorch or JAX. Import one first.\n" * 2

@@ -198,7 +198,7 @@ def test_interrupted_anywhere():
         "same": True,
         "forked": True,
         "ended": [
-            "FitError The process that predicts has ended without an answer; the kernel goes on.",
+            "FitError The predicting process ended without an answer. The kernel is not affected.",
             "KeyboardInterrupt ",
             "FitError The step cannot be predicted: the shape of what nonzero() returns depends on data",
         ],
@@ -501,7 +501,7 @@ def without_frameworks():
     finally:
         sys.modules["torch"] = there
         del sys.modules["jax"]
-    neither = "%gpu_fit predicts steps of PyTorch and of JAX, and neither is imported."
+    neither = "%gpu_fit needs PyTorch or JAX. Import one first."
     return [[peak > 0, told], [True, neither]]
 
 
@@ -545,7 +545,7 @@ REFUSED = {
     "return model(x).detach().numpy()": ("cannot be predicted: it needs what a tensor holds", "2 of step"),
     "return model(x[:, :3])": ("The step raises RuntimeError", " of forward: x = self.first(x)"),
     "return held['model'](x).sum().backward()": (
-        "it trains a parameter of what cannot be copied",
+        "it trains an object that cannot be copied",
         " of forward: x = ",
     ),
     "model(x)\nraise SystemExit(3)": ("The step raises SystemExit: 3", "3 of step"),
@@ -572,25 +572,25 @@ def test_without_a_private_name_one_line_says_so(run: Runner, name: str) -> None
 
 
 BAD = {
-    "fit(x)": "There is no model of PyTorch; try %gpu_fit model optimizer batch.",
-    "fit(model, optimizer)": "There is no batch; try %gpu_fit model optimizer batch.",
-    "fit(of_keras, x)": "Model is a model of Keras; %gpu_fit predicts those of PyTorch.",
-    "fit(model, other, x)": "A step has one model and one optimizer; --loss names a loss.",
-    "fit(model, 3, x)": "There is no tensor in an int; try %gpu_fit model optimizer batch.",
+    "fit(x)": "No PyTorch model is named. Try %gpu_fit model optimizer batch",
+    "fit(model, optimizer)": "No batch is named. Try %gpu_fit model optimizer batch",
+    "fit(of_keras, x)": "Model is a Keras model. %gpu_fit supports PyTorch models.",
+    "fit(model, other, x)": "A step has one model and one optimizer. To name a loss: --loss",
+    "fit(model, 3, x)": "There is no tensor in an int. Try %gpu_fit model optimizer batch",
     "fit(other, optimizer, x)": "The optimizer has no parameter of this model",
-    "fit(model, x, dtype='bf16')": "dtype is one of float16, bfloat16, float32, float64, and not bf16.",
-    "fit(model, x, amp=True, dtype='float32')": "dtype is one of float16, bfloat16, and not float32.",
-    "fit(model, x, loss=nn.MSELoss)": "loss is a class; try MSELoss().",
+    "fit(model, x, dtype='bf16')": "dtype is one of float16, bfloat16, float32, float64, not bf16.",
+    "fit(model, x, amp=True, dtype='float32')": "dtype is one of float16, bfloat16, not float32.",
+    "fit(model, x, loss=nn.MSELoss)": "loss is a class. Try MSELoss()",
     "fit(with_closure, batch, amp=True)": "--loss, --eval, --amp and --dtype are for a model",
     "fit(model, (x, y[:5]), loss=nn.MSELoss(), batch_size=4)": "--batch needs a batch whose tensors have a common",
-    "fit(model, x, batch_size=0)": "--batch 0 is not a number of items; try --batch 64.",
+    "fit(model, x, batch_size=0)": "--batch 0 is not a number of items. Try --batch 64",
     "fit(model, torch.optim.LBFGS(model.parameters()), x)": "closure",
-    "fit(model, torch.optim.ASGD(model.parameters()), x)": "ASGD decides by what tensors hold; try it without the",
-    "fit(nn.Flatten(), x)": "No output of the model depends on a parameter that is trained; try --eval.",
+    "fit(model, torch.optim.ASGD(model.parameters()), x)": "ASGD decides by what tensors hold. Try it without the",
+    "fit(nn.Flatten(), x)": "No output of the model depends on a trained parameter. Try --eval",
     "fit(nn.LazyLinear(4), x)": "The step raises",
-    "fit(nn.DataParallel(model), x)": "DataParallel spreads a step over GPUs: predict model.module",
-    "fit(model, DataLoader([], 4))": "Give a batch in place of this DataLoader",
-    "fit(model, DataLoader(Stream(), 4))": "Give a batch in place of this DataLoader",
+    "fit(nn.DataParallel(model), x)": "DataParallel spreads a step over GPUs. Predict model.module",
+    "fit(model, DataLoader([], 4))": "This DataLoader gives no batch here",
+    "fit(model, DataLoader(Stream(), 4))": "This DataLoader gives no batch here",
 }
 
 

@@ -32,7 +32,7 @@ if ELSEWHERE:
     import tensorflow as tf
     import torch
 
-TOO_LATE = "comes too late: {} has started, and took memory in another way. Restart and choose before that; nothing was changed."
+TOO_LATE = "{} has already started. Nothing was changed. Restart, and choose before that."
 
 
 def context() -> Any:
@@ -49,7 +49,7 @@ def limit(imported_later=()):
         import_module(name)
     calls = [call.__name__ for call, _ in sys.modules["torch"].cuda._queued_calls]
     found = {
-        "said": "TensorFlow, JAX and PyTorch take at most 8 GiB of a GPU." in said,
+        "said": "TensorFlow, JAX and PyTorch use at most 8 GiB of each GPU." in said,
         "variables": variables(),
         "TensorFlow": {
             gpu.name[-5:]: [one.memory_limit for one in devices]
@@ -109,11 +109,15 @@ def too_late_for_jax(options):
 def test_it_is_too_late_once_jax_has_started(
     machine: Runner, option: str, options: dict[str, object]
 ) -> None:
-    assert machine(too_late_for_jax, options) == [f"{option} {TOO_LATE.format('JAX')}", True, True]
+    assert machine(too_late_for_jax, options) == [
+        f"Too late for {option}: {TOO_LATE.format('JAX')}",
+        True,
+        True,
+    ]
 
 
 @gives(
-    [f"--memory-limit {TOO_LATE.format('TensorFlow')}", f"--growth {TOO_LATE.format('TensorFlow')}"],
+    [f"Too late for {one}: {TOO_LATE.format('TensorFlow')}" for one in ("--memory-limit", "--growth")],
     on="machine",
 )
 def test_it_is_too_late_for_tensorflow_as_well():
@@ -180,28 +184,28 @@ def in_process():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         choose("2")
-    ways = "any framework: with gpu_magic.on_gpu(1) for a block, gpu_magic.choose('2', in_process=True)"
+    ways = "one block: with gpu_magic.on_gpu(1):\n  from here on: gpu_magic.choose('2', in_process=True)"
     return {**found, "refused": [ways in str(one.message) for one in caught]}
 
 
 def test_in_process_tells_what_is_imported_and_says_what_came_of_it(machine: Runner) -> None:
     gpu = "cuda:1 = GPU 2 (NVIDIA A100-SXM4-80GB, 79 GiB free)"
     assert machine(in_process) == {
-        "dry run": [gpu, "Nothing was changed."],
+        "dry run": [gpu, "Dry run: nothing was changed."],
         "after it": 0,
         "said": [
             gpu,
-            "PyTorch: its current device is pretend:1; the others can still be named.",
+            "PyTorch: its current device is pretend:1. Others can still be named.",
             f"TensorFlow {version('tensorflow-cpu')} is built without CUDA.",
             f"JAX {version('jax')} has no GPU here.",
         ],
         "current": 1,
         "visible devices": "1,2,3",
         "another": [[2], 2],
-        "one that it can't use": "CUDA was initialized, and this process can use GPU 1 (cuda:0), GPU 2 (cuda:1), "
-        "GPU 3 (cuda:2) and no other.",
-        "with memory": "An in-process choice sets neither CUDA_VISIBLE_DEVICES nor memory limits: omit --growth and --memory-limit.",
-        "reset": ["PyTorch: as it was.", 0],
+        "one that it can't use": "Too late: CUDA has started. This process keeps GPU 1 (cuda:0), GPU 2 (cuda:1), "
+        "GPU 3 (cuda:2) and cannot use other GPUs.",
+        "with memory": "--in-process sets neither CUDA_VISIBLE_DEVICES nor memory limits. Omit --growth and --memory-limit.",
+        "reset": ["PyTorch: reset.", 0],
         "refused": [True],
     }
 

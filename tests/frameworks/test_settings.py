@@ -19,7 +19,7 @@ from tests.programs.runner import PROGRAMS, ROOT, gives
 if TYPE_CHECKING:
     from tests.programs.runner import Runner
 
-GROWTH = "TensorFlow and JAX take memory as they need it."
+GROWTH = "TensorFlow and JAX allocate memory as they need it."
 GIVEN = {"XLA_PYTHON_CLIENT_PREALLOCATE": "true"}
 
 
@@ -44,7 +44,7 @@ def test_growth_is_set_and_ends_with_the_next_choice(machine: Runner) -> None:
         ],
         "another choice": GIVEN,
         "reset": [GIVEN, None],
-        "no GPU": "--growth goes with GPUs that are named; try %gpus all --growth.",
+        "no GPU": "--growth needs GPUs. Try %gpus all --growth",
     }
 
 
@@ -88,7 +88,7 @@ def test_the_same_choice_of_a_frozen_process_can_still_say_memory():
     return [bool(same.refusal), bool(choose("2").refusal), sorted(variables())[:1]]
 
 
-@gives("CUDA has not been initialized here: try %gpus 2, which is for every framework.", on="machine")
+@gives("CUDA has not started, so --in-process is not needed. Try %gpus 2", on="machine")
 def test_in_process_is_for_a_process_where_cuda_is_initialized():
     return choice_error(choose, "2", in_process=True)
 

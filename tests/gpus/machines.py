@@ -36,7 +36,7 @@ def split(whole: Gpu) -> Gpu:
 
 
 def lost(well: Gpu) -> Gpu:
-    return Gpu(well.index, well.uuid, well.name, problem="not answering: the driver says this GPU is lost")
+    return Gpu(well.index, well.uuid, well.name, problem="not answering: the driver reports this GPU as lost")
 
 
 def unreadable(well: Gpu) -> Gpu:

@@ -94,10 +94,10 @@ def test_what_another_process_has_claimed_is_not_picked() -> None:
     there = machine(claimed(gpu(0)), gpu(1, 60, 90))
     assert picked(1, there) == [1]
     with pytest.raises(
-        ChoiceError, match=r"only 1 can be picked; try auto:1; not GPU 0 \(claimed by maria: train"
+        ChoiceError, match=r"can pick only 1 GPU. Not available: GPU 0 \(claimed by maria: train"
     ):
         picked(2, there)
-    with pytest.raises(ChoiceError, match=r"^auto:1 asks for 1, and none can be picked; not GPU 0 \(claimed"):
+    with pytest.raises(ChoiceError, match=r"^auto:1 can pick no GPU. Not available: GPU 0 \(claimed"):
         picked(1, machine(claimed(gpu(0))))
 
 
@@ -114,8 +114,8 @@ def test_one_line_says_why_these_and_not_the_others() -> None:
     there = machine(gpu(0), busy, claimed(gpu(2)), gpu(3), kind(gpu(4), "Tesla T4", 15))
     notes = select(parse("auto"), there, (None, None)).notes
     assert notes[0] == (
-        f"GPU 0 is free; not picked: GPU 1 (in use by maria), GPU 2 ({CLAIM}), GPU 3 (free, too), "
-        "GPU 4 (free, with less memory)."
+        f"GPU 0 is free and unclaimed. Not picked: GPU 1 (in use by maria), GPU 2 ({CLAIM}), GPU 3 (also free), "
+        "GPU 4 (less free memory)."
     )
 
 
@@ -144,11 +144,11 @@ def test_bounds_are_kept(options: dict[str, Any], numbers: list[int]) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"min_free": "lots"}, "--min-free lots is not a size; try --min-free 20GB"),
-        ({"model": "H100"}, "--model H100 fits no GPU here: there is NVIDIA A100-SXM4-80GB"),
+        ({"min_free": "lots"}, "--min-free lots is not a size. Try --min-free 20GB"),
+        ({"model": "H100"}, "--model H100 matches no GPU. There are: NVIDIA A100-SXM4-80GB"),
         (
             {"min_free": "75GB"},
-            r"auto:1 --min-free 75GB asks for 1, and none can be picked; not GPU 0 \(60.0 GiB free",
+            r"auto:1 --min-free 75GB can pick no GPU. Not available: GPU 0 \(60.0 GiB free",
         ),
     ],
 )
@@ -158,7 +158,7 @@ def test_a_bound_that_can_not_be_kept_ends_in_one_line(options: dict[str, Any], 
 
 
 def test_what_is_more_than_any_gpu_has_is_measured_by_the_largest() -> None:
-    with pytest.raises(ChoiceError, match=r"more than any GPU here has: at most 80.0 GiB\.$"):
+    with pytest.raises(ChoiceError, match=r"more than any GPU has. The largest has 80.0 GiB\.$"):
         picked(1, machine(gpu(0), kind(gpu(1), "NVIDIA T400", 2)), min_free="1TB")
 
 
@@ -166,7 +166,7 @@ def test_what_is_more_than_any_gpu_has_is_measured_by_the_largest() -> None:
 def test_bounds_go_with_auto_alone(text: str) -> None:
     with pytest.raises(
         ChoiceError,
-        match="--min-free 20GB --model A100 goes with auto; try auto --min-free 20GB --model A100",
+        match=r"--min-free 20GB --model A100 goes with auto\. Try auto --min-free 20GB --model A100",
     ):
         select(parse(text), machine(), (None, None), Options(min_free="20GB", model="A100"))
 
@@ -214,5 +214,5 @@ def test_a_free_mig_instance_comes_before_a_busy_gpu() -> None:
     there = machine(gpu(0, 50, 90), replace(whole, mig=(part,)))
     devices, why = pick(1, there.devices)
     assert devices == (part,)
-    assert why.endswith("is free; not picked: GPU 0 (in use).")
+    assert why.endswith("is free and unclaimed. Not picked: GPU 0 (in use).")
     assert pick(1, machine(gpu(0), replace(whole, mig=(part,))).devices)[0] == (gpu(0),)

@@ -43,9 +43,9 @@ def test_who_holds_which_is_said_in_one_line() -> None:
     with pytest.raises(NotFreeError) as error:
         chosen("3,1,0", used(3, OURS, OTHERS), claimed)
     assert error.value.holders.startswith("GPU 3 (in use by tom), GPU 1 (claimed by chen: eval.ipynb, since ")
-    assert str(error.value) == f"Not free: {error.value.holders}. --wait 30m waits for them."
+    assert str(error.value) == f"Not free: {error.value.holders}. To wait for them, add --wait 30m"
     with pytest.raises(
-        NotFreeError, match=r"^Not free: GPU 3 \(in use by tom\)\. .* waits for it\.$"
+        NotFreeError, match=r"^Not free: GPU 3 \(in use by tom\)\. To wait for it, add --wait 30m$"
     ) as error:
         chosen("3", used(3, OTHERS))
     assert error.value.holders == "in use by tom"
@@ -61,13 +61,13 @@ def test_claims_of_one_user_on_a_gpu_are_said_together() -> None:
 
 
 def test_what_is_unknown_is_never_free() -> None:
-    with pytest.raises(NotFreeError, match=r"GPU 2 \(not known to be free\)"):
+    with pytest.raises(NotFreeError, match=r"GPU 2 \(usage unknown\)"):
         chosen("1,2", unreadable(gpu(2)))
 
 
 @pytest.mark.parametrize("text", ["all", "none", "reset"])
 def test_words_that_name_no_gpu_take_no_only_free(text: str) -> None:
     with pytest.raises(
-        ChoiceError, match="--only-free goes with auto and with GPUs by number; try auto --only-free"
+        ChoiceError, match=r"--only-free goes with auto or GPU numbers\. Try auto --only-free"
     ):
         chosen(text)

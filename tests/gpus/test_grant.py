@@ -88,7 +88,7 @@ def test_the_job_and_its_gpus_are_named_and_chosen_from() -> None:
     with pytest.raises(ChoiceError) as refused:
         select(parse("3"), there, ("2,4", None), grant=grant)
     assert str(refused.value) == (
-        "GPU 3 is outside what Slurm job 123 allotted to this process (GPUs 2, 4); --force overrides."
+        "GPU 3 is not among the GPUs that Slurm job 123 allotted to this process (GPUs 2, 4). --force overrides this."
     )
 
 
@@ -145,14 +145,14 @@ def test_a_mask_that_a_script_has_narrowed_is_kept() -> None:
     assert [device.label for device in given.pool] == ["GPU 4"]
     assert given.text == "allotted by Slurm job 123: GPUs 2, 4"
     assert "it was started with CUDA_VISIBLE_DEVICES=4" in given.why_not(given.inventory[2])
-    assert "outside what Slurm job 123 allotted" in given.why_not(given.inventory[0])
+    assert "not among the GPUs that Slurm job 123 allotted" in given.why_not(given.inventory[0])
 
 
 def test_two_sources_that_contradict_each_other_are_not_guessed_between() -> None:
     given = allotment(host(0, 1, 2, 3, 4), **{**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
     assert given.devices is UNKNOWN
-    assert given.text == "allotted by Slurm job 123: which GPUs is not known"
-    with pytest.raises(ChoiceError, match=r"Slurm job 123 lists 2,4, which are others.*--force"):
+    assert given.text == "allotted by Slurm job 123: GPUs unknown"
+    with pytest.raises(ChoiceError, match=r"Slurm job 123 lists other GPUs: 2,4.*--force"):
         _ = given.pool
 
 

@@ -71,7 +71,7 @@ def test_it_says_the_job_and_refuses_others_by_rocm_smi_s_numbers() -> None:
     with pytest.raises(ChoiceError) as refused:
         select(parse("1"), ALL, variables(SLURM), grant=read_grant(SLURM))
     assert str(refused.value) == (
-        "GPU 1 is outside what Slurm job 123 allotted to this process (GPUs 2, 3); --force overrides."
+        "GPU 1 is not among the GPUs that Slurm job 123 allotted to this process (GPUs 2, 3). --force overrides this."
     )
 
 
@@ -110,8 +110,8 @@ def test_a_list_tells_what_numbers_mean_where_hip_s_are_not_known() -> None:
 
 def test_two_sources_that_contradict_each_other_are_not_guessed_between() -> None:
     given = allotment(ALL, **{**SLURM, "ROCR_VISIBLE_DEVICES": "0,1"})
-    assert given.text == "allotted by Slurm job 123: which GPUs is not known"
-    with pytest.raises(ChoiceError, match=r"Slurm job 123 lists 2,3, which are others.*--force"):
+    assert given.text == "allotted by Slurm job 123: GPUs unknown"
+    with pytest.raises(ChoiceError, match=r"Slurm job 123 lists other GPUs: 2,3.*--force"):
         _ = given.pool
 
 

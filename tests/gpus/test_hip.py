@@ -136,7 +136,7 @@ def test_a_note_says_why_what_is_seen_is_not_known() -> None:
     (note,) = read_hip(Variables(hip=""), MACHINE).notes
     assert (
         note
-        == "HIP_VISIBLE_DEVICES=(empty): PyTorch reads no GPU and HIP 4 GPUs, so what is seen is not known."
+        == "HIP_VISIBLE_DEVICES=(empty): PyTorch reads no GPU and HIP 4 GPUs, so which GPUs are visible is unknown."
     )
     (note,) = read_hip(Variables(rocr="1", hip="0,1"), MACHINE).notes
     assert "PyTorch refuses it and HIP 1 GPU" in note
@@ -145,7 +145,7 @@ def test_a_note_says_why_what_is_seen_is_not_known() -> None:
 def test_an_entry_that_ends_the_list_is_named() -> None:
     (note,) = read_hip(Variables(hip="0,9,1"), MACHINE).notes
     assert note == (
-        "Entry 2 of HIP_VISIBLE_DEVICES=0,9,1 is not a GPU of this machine and ends the list: HIP sees only "
+        "Entry 2 of HIP_VISIBLE_DEVICES=0,9,1 is not a GPU of this machine. HIP stops there and sees only "
         "the first 1."
     )
 
@@ -177,7 +177,7 @@ def test_an_inherited_value_is_never_widened_without_force(
 
 
 def test_with_force_rocms_filter_is_taken_away() -> None:
-    with pytest.raises(ChoiceError, match=r"started with ROCR_VISIBLE_DEVICES=0 \(GPU 1\); --force"):
+    with pytest.raises(ChoiceError, match=r"started with ROCR_VISIBLE_DEVICES=0 \(GPU 1\)\. --force"):
         choose("3", Variables(rocr="0"))
     forced = choose("3", Variables(rocr="0"), force=True)
     assert forced.variables == {"ROCR_VISIBLE_DEVICES": None, "HIP_VISIBLE_DEVICES": "3"}
@@ -207,8 +207,8 @@ def test_where_hips_numbers_are_not_known_uuids_are_written() -> None:
 def test_beside_a_gpu_that_does_not_answer_uuids_are_written() -> None:
     silent = Inventory((MACHINE[0], replace(MACHINE[1], problem="not answering"), *MACHINE.gpus[2:]))
     assert choose("2", machine=silent).mask == UUIDS[2]
-    assert "while GPU 1 does not answer" in read_hip(Variables(hip="0"), silent).notes[0]
-    with pytest.raises(ChoiceError, match="GPU 1 can't be chosen, as it is not answering"):
+    assert "GPU 1 does not answer" in read_hip(Variables(hip="0"), silent).notes[0]
+    with pytest.raises(ChoiceError, match="GPU 1 cannot be chosen because it is not answering"):
         choose("1", machine=silent)
 
 
@@ -246,10 +246,10 @@ def test_on_a_mixed_machine(text: str, variables: dict[str, str], labels: list[s
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0,amd:1", "A process can use NVIDIA's GPUs or AMD's, not both: try amd:1, or leave amd:1 out."),
-        (f"{UUIDS[2]},1", "not both: try amd:2"),
-        ("amd:4", "There is no AMD GPU 4: this machine has AMD GPUs 0 to 3."),
-        ("2", "There is no GPU 2: this machine has GPUs 0 to 1."),
+        ("0,amd:1", "A process can use NVIDIA's GPUs or AMD's, not both. Try 0 or amd:1"),
+        (f"{UUIDS[2]},1", "not both. Try 1 or amd:2"),
+        ("amd:4", "There is no AMD GPU 4. This machine has AMD GPUs 0 to 3."),
+        ("2", "There is no GPU 2. This machine has GPUs 0 to 1."),
         ("amd:", "'amd:' is not a GPU"),
         ("amd:none", "'amd:none' is not a GPU"),
         ("amd:auto:0", "is not auto with a number"),
@@ -266,7 +266,7 @@ def test_a_request_that_can_not_be_answered_gets_one_line(text: str, message: st
 def test_what_goes_with_one_vendor_alone() -> None:
     with pytest.raises(ChoiceError, match="amd:1: this machine has no AMD GPU"):
         choose("amd:1", machine=machines.machine())
-    with pytest.raises(ChoiceError, match="omit it"):
+    with pytest.raises(ChoiceError, match="Omit it"):
         choose("1", order="pci")
     selection = choose("2", Variables(mask="0,2"))  # HIP was given CUDA's variable
     assert selection.variables == {"HIP_VISIBLE_DEVICES": "2", "CUDA_VISIBLE_DEVICES": None}
@@ -277,5 +277,5 @@ def test_both_vendors_masks_are_allotments_of_their_own() -> None:
     assert choose("1", given, MIXED).mask == "1"
     assert choose("amd:1", given, MIXED).mask == "0"
     for text in ("0", "amd:0"):
-        with pytest.raises(ChoiceError, match="is outside what this process was given"):
+        with pytest.raises(ChoiceError, match="was not given to this process"):
             choose(text, given, MIXED)

@@ -130,8 +130,8 @@ def test_a_choice_prints_the_map_and_sets_the_variables(run: Run, machine: Machi
 
 def test_a_dry_run_changes_nothing(run: Run) -> None:
     shown, _ = run("%gpus 2,0 --dry-run --order fastest")
-    assert "Nothing was changed; it would be CUDA_VISIBLE_DEVICES=2,0" in shown
-    assert shown.endswith("CUDA_DEVICE_ORDER=FASTEST_FIRST.")
+    assert "Dry run: would set CUDA_VISIBLE_DEVICES=2,0" in shown
+    assert shown.endswith("CUDA_DEVICE_ORDER=FASTEST_FIRST")
     assert environment() == (None, None)
 
 
@@ -166,7 +166,7 @@ def test_uuids_are_written_where_that_is_configured_and_numbers_where_they_can_b
 def test_reset_says_what_that_is(run: Run) -> None:
     run("%gpus 1")
     shown, _ = run("%gpus reset")
-    assert shown == "As this process was started: CUDA_VISIBLE_DEVICES not set, CUDA_DEVICE_ORDER not set."
+    assert shown == "Reset: CUDA_VISIBLE_DEVICES not set, CUDA_DEVICE_ORDER not set"
     assert environment() == (None, None)
 
 
@@ -174,26 +174,26 @@ def test_reset_says_what_that_is(run: Run) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("%gpus 9", "There is no GPU 9: this machine has GPUs 0 to 7."),
-        ("%gpus 1 3", "separated by commas; try 1,3."),
+        ("%gpus 9", "There is no GPU 9. This machine has GPUs 0 to 7."),
+        ("%gpus 1 3", "separate GPUs by commas. Try 1,3"),
         ("%gpus -1,2", "numbered from 0"),
         ("%gpus GPU-1", "could be GPU 1"),
         ("%gpus MIG-0", "No MIG instance here has a UUID"),
-        ("%gpus 3,1 --in-process", "CUDA has not been initialized here: try %gpus 3,1, which is for"),
-        ("%gpus 1 --in-process --order pci", "nor memory limits: omit --order."),
-        ("%gpus --reset", "There is no --reset; try %gpus reset."),
-        ("%gpus none --memory-limit 8GB", "try %gpus all --memory-limit 8GB."),
-        ("%gpus --forcd 1", "did you mean --force?"),
+        ("%gpus 3,1 --in-process", "CUDA has not started, so --in-process is not needed. Try %gpus 3,1"),
+        ("%gpus 1 --in-process --order pci", "nor memory limits. Omit --order."),
+        ("%gpus --reset", "There is no --reset. Try %gpus reset"),
+        ("%gpus none --memory-limit 8GB", "Try %gpus all --memory-limit 8GB"),
+        ("%gpus --forcd 1", "Did you mean --force?"),
         ("%gpus --force", "--force names no GPU"),
         ("%gpus {nobody}", "has a value here: NameError"),
         ("%gpus {[]}", "is empty"),
         ("%gpus {None}", "is None"),
         ("%gpus {True}", "does not name GPUs"),
-        ('%gpus "1,2', "The line can't be read: no closing quotation."),
-        ("%gpus auot:2", "'auot:2' is not a GPU; did you mean auto:2?"),
-        ("%gpus reset --order pci", "does not apply"),
-        ("%gpus auto --min-free 1TB", "--min-free 1TB is more than any GPU here has: at most 80.0 GiB."),
-        ("%gpus auto:2 --growth yes", "'auto:2 yes' is not auto with a number of GPUs; try auto:2."),
+        ('%gpus "1,2', "The line has no closing quotation."),
+        ("%gpus auot:2", "'auot:2' is not a GPU. Did you mean auto:2?"),
+        ("%gpus reset --order pci", "--order does not go with reset"),
+        ("%gpus auto --min-free 1TB", "--min-free 1TB is more than any GPU has. The largest has 80.0 GiB."),
+        ("%gpus auto:2 --growth yes", "'auto:2 yes' is not auto with a number of GPUs. Try auto:2"),
     ],
 )
 def test_bad_input_gets_one_line_and_nothing_changes(run: Run, line: str, says: str) -> None:
@@ -210,9 +210,9 @@ def test_bad_input_gets_one_line_and_nothing_changes(run: Run, line: str, says: 
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("%gpus n", "n is a variable; in braces it stands for its value: %gpus {n}"),
-        ("%%on_gpu n\npass", "n is a variable; in braces it stands for its value: %%on_gpu {n}"),
-        ("%gpus two", "'two' is not a GPU; expected numbers"),
+        ("%gpus n", "n is a variable. To use its value: %gpus {n}"),
+        ("%%on_gpu n\npass", "n is a variable. To use its value: %%on_gpu {n}"),
+        ("%gpus two", "'two' is not a GPU. Expected numbers"),
     ],
 )
 def test_a_variable_without_braces_is_told_from_other_words(run: Run, line: str, says: str) -> None:
@@ -226,7 +226,7 @@ def test_a_wait_that_has_just_begun_has_waited_nothing(run: Run, machine: Machin
     machine.gpus[3].run("train.py", "tom", 1 << 30, work=90)
     shown, wrong = run("%gpus 3 --wait 1s")
     assert "Waiting for GPU 3, 0 s of 1 s: in use by tom" in shown
-    assert "Waited 1 s for GPU 3 in vain: in use by tom" in wrong
+    assert "Timed out after 1 s waiting for GPU 3: in use by tom" in wrong
 
 
 def test_a_wait_looks_a_last_time_when_its_time_is_over_and_seldom_when_it_is_long() -> None:
@@ -375,7 +375,7 @@ def test_a_machine_that_is_not_understood(
     assert not any("GPU-" in line for line in complete(shell, "%gpus "))
     assert "Traceback" not in capsys.readouterr().err
     _, wrong = run("%gpus")
-    assert "'8xB12' is not a machine to simulate: write" in wrong
+    assert "'8xB12' is not a machine to simulate. Write" in wrong
     assert "\n" not in wrong
 
 
@@ -416,7 +416,7 @@ def test_an_undone_choice_is_said(run: Run) -> None:
     run("%gpus 2")
     shown, _ = run("%reload_ext gpu_magic")
     assert shown.startswith(
-        "Your choice is undone: CUDA_VISIBLE_DEVICES is unset again, so that all GPUs are visible."
+        "Your choice is undone: CUDA_VISIBLE_DEVICES is unset again, so all GPUs are visible."
     )
 
 
@@ -439,7 +439,9 @@ def test_what_was_wrong_at_the_start_is_said_of_the_start(
     with simulate("1xRTX-4090+1xT4", mask="0,1"):
         run = Run(shell, capsys)
         run("%gpus 1")
-        assert "As this process was started: CUDA_VISIBLE_DEVICES is a list of numbers and" in run("%gpus")[0]
+        assert (
+            "At the start of this process: CUDA_VISIBLE_DEVICES is a list of numbers and" in run("%gpus")[0]
+        )
         run("%unload_ext gpu_magic")
 
 

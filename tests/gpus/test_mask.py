@@ -103,8 +103,8 @@ def test_a_mask_that_is_cut_short_is_explained(mask: str) -> None:
         ("all", [], "is not a number"),
         ("0,-1,1", [0], "names no GPU"),
         ("0;1", [0], "only the number at the start"),
-        ("GPU-8f3", [], "fits 2 GPUs"),
-        ("GPU-8f3a,GPU-zz", [1], "fits no GPU"),
+        ("GPU-8f3", [], "matches 2 GPUs"),
+        ("GPU-8f3a,GPU-zz", [1], "matches no GPU"),
         ("GPU-8f3a,GPU-8f3a0", [], "twice"),
         ("GPU-8f3a,1", [1], "is not a GPU's UUID"),
     ],
@@ -129,7 +129,7 @@ def test_an_entry_is_shown_in_one_line_and_cut(entry: str, end: str) -> None:
 def test_numbers_on_unlike_gpus_can_not_be_told_without_an_order(mask: str | None) -> None:
     assert read(mask, unlike()).devices is UNKNOWN
     assert read(mask, unlike(), "FASTEST_FIRST").devices is UNKNOWN
-    assert "can't be known" in read(mask, unlike()).notes[-1]
+    assert "which GPU is cuda:0 is unknown" in read(mask, unlike()).notes[-1]
     assert read(mask, unlike(), "PCI_BUS_ID").devices is not UNKNOWN
     assert read("GPU-8f3b", unlike()).devices == (unlike()[2],)  # a UUID can be told
     (note,) = read(mask, unlike(), "\x1b[31m" * 9).notes
@@ -158,13 +158,13 @@ def test_of_gpus_that_are_alike_as_far_as_they_answer_it_is_not_said_that_they_d
     reading = read("0", there)
     assert reading.devices is UNKNOWN
     assert reading.notes == (
-        "CUDA_VISIBLE_DEVICES is a list of numbers, so what CUDA sees can't be known while GPU 1 does not answer.",
+        "CUDA_VISIBLE_DEVICES is a list of numbers and GPU 1 does not answer, so which GPUs CUDA sees is unknown.",
     )
 
 
 def test_of_gpus_whose_memory_is_not_known_it_is_said_that_this_is_why() -> None:
     there = machine(*(replace(gpu(index), memory_total=UNKNOWN) for index in range(2)))
-    assert "as it is not known whether they are alike" in read("0", there).notes[-1]
+    assert "The GPUs may differ" in read("0", there).notes[-1]
 
 
 def test_numbers_behind_a_lost_gpu_are_not_guessed() -> None:
@@ -178,7 +178,7 @@ def test_how_many_of_several_mig_instances_cuda_13_takes_is_not_guessed() -> Non
     reading = read(",".join(MIG), with_cuda("13.0", split(gpu(0))))
     assert reading.devices is UNKNOWN
     assert reading.notes == (
-        "CUDA_VISIBLE_DEVICES names several MIG instances: how many CUDA 13 takes is not known.",
+        "CUDA_VISIBLE_DEVICES names several MIG instances. How many of them CUDA 13 uses is unknown.",
     )
     assert [device.uuid for device in reading.named or ()] == list(MIG)
 

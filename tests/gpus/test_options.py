@@ -98,11 +98,11 @@ def test_sizes(text: str, size: int) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("8GBs", "try --memory-limit 8GB"),
-        ("-8GB", "try --memory-limit 8GB"),
-        ("lots", "try --memory-limit 8GB"),
-        ("8iB", "try --memory-limit 8GB"),
-        ("1KB", "less than any framework starts with"),
+        ("8GBs", "Try --memory-limit 8GB"),
+        ("-8GB", "Try --memory-limit 8GB"),
+        ("lots", "Try --memory-limit 8GB"),
+        ("8iB", "Try --memory-limit 8GB"),
+        ("1KB", "too small for a framework to start"),
         ("999TB", "more than GPU 0 has"),
     ],
 )
@@ -113,6 +113,6 @@ def test_what_is_no_size_or_too_much(text: str, said: str) -> None:
 
 def test_no_gpu_no_limit() -> None:
     assert not plan_memory((), growth=False, limit=None)
-    with pytest.raises(ChoiceError, match="goes with GPUs that are named"):
+    with pytest.raises(ChoiceError, match="--growth needs GPUs"):
         plan_memory((), growth=True, limit=None)
     assert plan_memory(tuple(machine().gpus[:2]), growth=True, limit=None).gpus == 2

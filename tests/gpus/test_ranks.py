@@ -51,4 +51,4 @@ def test_each_rank_of_torchrun_gets_its_own_and_too_few_is_one_line_in_the_one_t
     assert len(set(first)) == 2
     assert set(first) <= {"0", "1", "3"}
     assert any(len(set(line.split(",")) & {"0", "1", "3"}) == 2 for line in second), second
-    assert any("auto:2 asks for 2, and only 1 can be picked" in line for line in second), second
+    assert any("auto:2 can pick only 1 GPU" in line for line in second), second

@@ -58,20 +58,20 @@ def test_a_mask_of_uuids_is_answered_with_uuids() -> None:
 
 
 def test_never_wider_than_inherited_without_force() -> None:
-    with pytest.raises(ChoiceError, match=r"outside what this process was given: .*GPU 0, GPU 1.*--force"):
+    with pytest.raises(ChoiceError, match=r"not given to this process: .*GPU 0, GPU 1.*--force"):
         ask("3", mask="0,1")
     assert ask("3", mask="0,1", force=True) == ("3", "PCI_BUS_ID")
     assert ask("1", mask="0,1") == ("1", "PCI_BUS_ID")
     assert ask("all", mask="2,1") == ("2,1", "PCI_BUS_ID")
     assert ask("auto:2", mask="2,1") == ("2,1", "PCI_BUS_ID")
-    with pytest.raises(ChoiceError, match="only 2 can be picked"):
+    with pytest.raises(ChoiceError, match="can pick only 2 GPUs"):
         ask("auto:3", mask="2,1")
-    with pytest.raises(ChoiceError, match=r"No GPU was given.*--force"):
+    with pytest.raises(ChoiceError, match=r"was given no GPU.*--force"):
         ask("all", mask="")
 
 
 def test_an_inherited_mask_that_can_not_be_read_is_not_guessed() -> None:
-    with pytest.raises(ChoiceError, match=r"can't be known.*--force"):
+    with pytest.raises(ChoiceError, match=r"is unknown.*--force"):
         ask("0", unlike(), mask="0,1")
     assert ask("0", unlike(), "0,1", "PCI_BUS_ID") == ("0", "PCI_BUS_ID")
     assert ask("0", unlike(), mask="0,1", force=True) == ("0", "PCI_BUS_ID")
@@ -82,10 +82,10 @@ def test_an_inherited_mask_that_can_not_be_read_is_not_guessed() -> None:
 def test_what_is_not_there_gets_one_line() -> None:
     for text, says in (
         ("9", "GPUs 0 to 4"),
-        (f"GPU-{'1' * 6000}", "No GPU here has a UUID that begins with"),
+        (f"GPU-{'1' * 6000}", "No GPU here has a UUID that starts with"),
         ("GPU-8f3", "GPU-8f3a or GPU-8f3b"),
-        ("1,GPU-8f3a", "named already"),
-        ("auto:9", "only 5 can be picked; try auto:5"),
+        ("1,GPU-8f3a", "already named"),
+        ("auto:9", "can pick only 5 GPUs. Try auto:5"),
     ):
         with pytest.raises(ChoiceError, match=rf"^[^\n]*{says}[^\n]*$"):
             ask(text)
@@ -94,7 +94,7 @@ def test_what_is_not_there_gets_one_line() -> None:
 def test_auto_takes_least_memory_then_least_work_and_never_the_unknown() -> None:
     there = machine(gpu(0, 20, 0), gpu(1, 0, 50), unreadable(gpu(2)), unreadable(gpu(3)), lost(gpu(4)))
     assert select(parse("auto:2"), there, (None, None)).devices == (there[1], there[0])
-    with pytest.raises(ChoiceError, match="only 2 can be picked"):
+    with pytest.raises(ChoiceError, match="can pick only 2 GPUs"):
         ask("auto:3", there)
 
 
@@ -104,7 +104,7 @@ def without_memory(whole: Gpu, busy: int = 0, processes: tuple[GpuProcess, ...] 
 
 
 TRAIN = GpuProcess(4711, "train.py", "maria", UNKNOWN)
-NOT_KNOWN = "{} not report memory in use, so {} not known to be free."
+NOT_KNOWN = "{} not report memory in use, so whether it is free is unknown."
 
 
 @pytest.mark.parametrize("only", [without_memory(gpu(0)), unreadable(gpu(0))])
@@ -121,7 +121,7 @@ def test_without_figures_of_memory_auto_goes_by_processes_and_then_by_work() -> 
     selection = select(parse("auto:2"), there, (None, None))
     assert selection.devices == (there[2], there[1])
     known = NOT_KNOWN.format("GPU 2 and GPU 1 do", "they are").removesuffix(".")
-    assert selection.notes == (f"{known}; not picked: GPU 0 (in use by maria).",)
+    assert selection.notes == (f"{known}. Not picked: GPU 0 (in use by maria).",)
 
 
 def test_a_gpu_whose_memory_in_use_is_known_comes_before_one_that_may_be_in_use() -> None:
@@ -130,7 +130,7 @@ def test_a_gpu_whose_memory_in_use_is_known_comes_before_one_that_may_be_in_use(
 
 
 def test_gpus_that_nothing_tells_apart_are_not_guessed() -> None:
-    with pytest.raises(ChoiceError, match="none can be picked"):
+    with pytest.raises(ChoiceError, match="can pick no GPU"):
         ask("auto", machine(unreadable(gpu(0)), unreadable(gpu(1))))
 
 
@@ -147,8 +147,8 @@ def test_auto_takes_no_gpu_that_no_process_can_use() -> None:
     selection = select(parse("auto:2"), there, (None, None))
     assert selection.devices == (there[2], there[1])
     assert selection.notes == (
-        "Only 1 GPU is free: GPU 2 and GPU 1 have the most free memory; not picked: GPU 0 (in compute mode "
-        "Prohibited, in which no process can use it).",
+        "Only 1 GPU is free: GPU 2 and GPU 1 have the most free memory. Not picked: GPU 0 (in compute mode "
+        "Prohibited).",
     )
 
 
@@ -157,8 +157,8 @@ def test_auto_takes_no_exclusive_gpu_that_another_process_uses() -> None:
     selection = select(parse("auto"), there, (None, None))
     assert selection.devices == (there[1],)
     assert selection.notes == (
-        "No GPU is free: GPU 1 has the most free memory; not picked: GPU 0 (one process at a time "
-        "(Exclusive_Process), and in use by another).",
+        "No GPU is free: GPU 1 has the most free memory. Not picked: GPU 0 (in use by the one "
+        "process that it allows (Exclusive_Process)).",
     )
 
 
@@ -169,22 +169,22 @@ def test_auto_takes_an_exclusive_gpu_that_no_other_process_uses(processes: tuple
 
 
 def test_a_gpu_that_no_process_can_use_is_refused_with_the_command_that_changes_it() -> None:
-    with pytest.raises(ChoiceError, match=r"GPU 1 can't be chosen.*nvidia-smi -i 1 -c DEFAULT"):
+    with pytest.raises(ChoiceError, match=r"GPU 1 cannot be chosen.*nvidia-smi -i 1 -c DEFAULT"):
         ask("0,1", machine(gpu(0), prohibited(gpu(1))))
 
 
 def test_all_leaves_out_what_no_process_can_use_and_says_so() -> None:
     selection = select(parse("all"), machine(gpu(0), prohibited(gpu(1))), (None, None))
     assert selection.mask == "0"
-    assert selection.notes == (
-        "GPU 1 is left out, as it is in compute mode Prohibited, in which no process can use it.",
-    )
+    assert selection.notes == ("GPU 1 is left out because it is in compute mode Prohibited.",)
 
 
 def test_an_exclusive_gpu_in_use_can_be_named_and_it_is_said_what_stands_in_the_way() -> None:
     selection = select(parse("0"), machine(exclusive(gpu(0, 1), TRAIN)), (None, None))
     assert selection.mask == "0"
-    assert selection.notes[0].endswith("is in use by another: CUDA can't start on it until that one ends.")
+    assert selection.notes[0].endswith(
+        "another one uses it. CUDA cannot start on it until that process ends."
+    )
 
 
 def test_the_panel_is_not_offered_what_auto_does_not_take() -> None:
@@ -194,7 +194,7 @@ def test_the_panel_is_not_offered_what_auto_does_not_take() -> None:
 
 def test_a_lost_gpu_can_not_be_chosen_and_the_rest_can_by_uuid() -> None:
     there = machine(gpu(0), lost(gpu(1)), gpu(2))
-    with pytest.raises(ChoiceError, match="GPU 1 can't be chosen, as it is not answering"):
+    with pytest.raises(ChoiceError, match="GPU 1 cannot be chosen because it is not answering"):
         ask("1", there)
     # CUDA may count without the lost one, so a number would not be a promise.
     assert ask("2", there) == (UUIDS[2], "PCI_BUS_ID")
@@ -204,7 +204,7 @@ def test_a_lost_gpu_can_not_be_chosen_and_the_rest_can_by_uuid() -> None:
     everything = select(parse("all"), there, (None, None))
     assert everything.mask == f"{UUIDS[0]},{UUIDS[2]}"
     assert everything.notes == (
-        "GPU 1 is left out, as it is not answering: the driver says this GPU is lost.",
+        "GPU 1 is left out because it is not answering: the driver reports this GPU as lost.",
     )
 
 
@@ -227,13 +227,13 @@ def test_mig() -> None:
         ask("MIG-41b7,MIG-41b8", there)
     with pytest.raises(ChoiceError, match="one MIG instance"):
         ask("1,MIG-41b8", there)
-    with pytest.raises(ChoiceError, match=r"split by MIG.*try 0:0 or 0:1"):
+    with pytest.raises(ChoiceError, match=r"split by MIG. Choose an instance: 0:0 or 0:1"):
         ask("0", there)
     with pytest.raises(ChoiceError, match="has no number"):
         ask("MIG-41b7", there, by="index")
     assert ask("all", there) == (UUIDS[1], "PCI_BUS_ID")
     assert ask("all", there, mask=MIG[1]) == (MIG[1], "PCI_BUS_ID")
-    with pytest.raises(ChoiceError, match=r"outside"):
+    with pytest.raises(ChoiceError, match="was not given to this process"):
         ask("MIG-41b7", there, mask=MIG[1])
 
 
@@ -247,12 +247,12 @@ def test_a_mig_instance_has_several_names(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("1:2", r"^GPU 1 is not split by MIG, so there is no 1:2; try 1, or 1-2 for several GPUs\.$"),
-        ("0:7", r"^GPU 0 has no MIG instance 7; try 0:0 or 0:1\.$"),
-        ("2:0", r"^GPU 2 is split by MIG, with no instance made; an administrator has to make one first\.$"),
+        ("1:2", r"^GPU 1 is not split by MIG, so there is no 1:2. Try 1, or 1-2 for several GPUs$"),
+        ("0:7", r"^GPU 0 has no MIG instance 7. Try 0:0 or 0:1$"),
+        ("2:0", r"^GPU 2 is split by MIG and has no instance. An administrator has to make one first\.$"),
         ("9:0", "There is no GPU 9"),
         (f"MIG-{UUIDS[0]}/5/0", "No MIG instance here is"),
-        ("0:0,MIG-41b7", "named already"),
+        ("0:0,MIG-41b7", "already named"),
     ],
 )
 def test_a_mig_instance_that_is_not_there_gets_one_line(text: str, says: str) -> None:
@@ -265,10 +265,10 @@ def test_a_mig_instance_that_is_not_there_gets_one_line(text: str, says: str) ->
 @pytest.mark.parametrize(
     ("cuda", "says"),
     [
-        ("12.4", "CUDA 12.4 lets one process use one MIG instance and no other GPU; try 0:0."),
+        ("12.4", "CUDA 12.4 lets one process use one MIG instance and no other GPU. Try 0:0"),
         (
             "13.0",
-            "One process can use one MIG instance and no other GPU, as far as NVIDIA documents it; try 0:0.",
+            "According to NVIDIA, a process can use one MIG instance and no other GPU. Try 0:0",
         ),
     ],
 )
@@ -286,7 +286,7 @@ def test_several_mig_instances_are_refused_with_the_driver_s_own_limit(
     ("used", "note"),
     [
         ((5, 7), "No MIG instance is free: MIG instance 0:0 has the most free memory"),
-        ((0, 7), "MIG instance 0:0 is free"),
+        ((0, 7), "MIG instance 0:0 is free and unclaimed"),
     ],
 )
 def test_auto_says_so_where_no_mig_instance_is_free(used: tuple[int, int], note: str) -> None:
@@ -297,7 +297,7 @@ def test_auto_says_so_where_no_mig_instance_is_free(used: tuple[int, int], note:
     ]
     selection = select(parse("auto"), machine(replace(whole, mig=tuple(parts))), (None, None))
     assert selection.devices == (parts[0],)
-    assert selection.notes == (f"{note}; not picked: MIG instance 0:1 (in use).",)
+    assert selection.notes == (f"{note}. Not picked: MIG instance 0:1 (in use).",)
 
 
 def test_a_machine_that_can_not_be_read_says_why() -> None:
@@ -339,22 +339,22 @@ def test_a_gpu_without_a_uuid_is_never_written_by_one() -> None:
     there = machine(replace(gpu(0), uuid=UNKNOWN), gpu(1), lost(gpu(2)))
     selection = select(parse("all"), there, ("0,1,2", "PCI_BUS_ID"))
     assert selection.mask == UUIDS[1]
-    assert selection.notes[0] == "GPU 0 is left out, as its UUID is unknown."
-    with pytest.raises(ChoiceError, match="only 1 can be picked"):
+    assert selection.notes[0] == "GPU 0 is left out because its UUID is unknown."
+    with pytest.raises(ChoiceError, match="can pick only 1 GPU"):
         ask("auto:2", there, "0,1,2", "PCI_BUS_ID")
 
 
 def test_a_gpu_that_does_not_answer_makes_no_riddle_a_guess() -> None:
     there = machine(gpu(0, name="Tesla T4"), gpu(1, name="Tesla T4"), lost(gpu(2)))
     assert read("0", there).devices is UNKNOWN
-    with pytest.raises(ChoiceError, match="not known what this process was given"):
+    with pytest.raises(ChoiceError, match="Which GPUs this process was given is unknown"):
         ask("all", there, mask="0")
     there = machine(gpu(0), gpu(1), lost(gpu(2)))  # a kernel that was given them all
     assert ask("0", there, "0,1,2", "PCI_BUS_ID") == (UUIDS[0], "PCI_BUS_ID")
 
 
 def test_two_devices_with_one_uuid_end_in_a_line() -> None:
-    with pytest.raises(ChoiceError, match="type more of it"):
+    with pytest.raises(ChoiceError, match="Type more: "):
         ask("GPU-1a2b", machine(gpu(0), replace(gpu(1), uuid=UUIDS[0])))
 
 
@@ -390,7 +390,7 @@ def test_which_kind_is_faster_can_not_be_known_where_the_figures_disagree() -> N
     selection = select(parse("all"), mixed(T4, V100), (None, None), FAST)
     assert selection.mask == f"{UUIDS[0]},{UUIDS[1]}"
     assert selection.notes == (
-        "Which of these CUDA takes for the faster can't be known: name them in an order.",
+        "Which of these GPUs CUDA ranks first is unknown. Name them in the order you want.",
     )
 
 
@@ -410,9 +410,11 @@ def test_an_inherited_order_is_kept() -> None:
 
 def test_slurm_s_own_list_says_what_its_numbers_mean() -> None:
     there = mixed(T4, V100, A100)
-    with pytest.raises(ChoiceError, match="not known what this process was given"):
+    with pytest.raises(ChoiceError, match="Which GPUs this process was given is unknown"):
         select(parse("1"), there, ("1,2", None))
     slurm = read_grant({"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "1,2"})
     assert select(parse("1"), there, ("1,2", None), grant=slurm).mask == "1"
-    with pytest.raises(ChoiceError, match="GPU 0 is outside what Slurm job 7 allotted to this process"):
+    with pytest.raises(
+        ChoiceError, match="GPU 0 is not among the GPUs that Slurm job 7 allotted to this process"
+    ):
         select(parse("0"), there, ("1,2", None), grant=slurm)

@@ -103,7 +103,7 @@ IDLE = GpuStatus(GIB, 79 * GIB, 0, 30, 50.0, ())
         (GpuStatus(GIB, 79 * GIB, UNKNOWN, 30, 50.0, ()), "no process"),
         (GpuStatus(UNKNOWN, UNKNOWN, 0, 30, 50.0, ()), "no process"),
         (GpuStatus(GIB, 79 * GIB, 0, 30, 50.0, UNKNOWN), "?"),
-        (GpuStatus(GIB, 79 * GIB, 90, 30, 50.0, UNKNOWN), "in use, by whom can't be seen from here"),
+        (GpuStatus(GIB, 79 * GIB, 90, 30, 50.0, UNKNOWN), "in use (owner unknown)"),
         (GpuStatus(GIB, 79 * GIB, 0, 30, 50.0, ()), "free"),
     ],
 )
@@ -119,17 +119,17 @@ def test_what_was_not_read_is_neither_free_nor_in_use(status: GpuStatus, says: s
     [
         (Gpu(0, "GPU-1", "A100", "0", 80 * GIB, IDLE, compute_mode="Prohibited"), ["no process can use it (Prohibited)"]),
         (Gpu(0, "GPU-1", "A100", "0", 80 * GIB, IDLE, compute_mode="Exclusive_Process"), ["free", "one process at a time (Exclusive_Process)"]),
-        (Gpu(0, "GPU-1", "A100", "0", 80 * GIB, GpuStatus(60 * GIB, 20 * GIB, 0, 30, 50.0, ())), ["in use, by whom can't be seen from here"]),
+        (Gpu(0, "GPU-1", "A100", "0", 80 * GIB, GpuStatus(60 * GIB, 20 * GIB, 0, 30, 50.0, ())), ["in use (owner unknown)"]),
         (Gpu(0), ["?"]),
     ],
 )  # fmt: skip
 def test_who_uses_a_gpu(gpu: Gpu, says: list[str]) -> None:
-    shown = Gpus((gpu,), limitation="NVML is not here.", kernel=NO_CHOICE)
+    shown = Gpus((gpu,), limitation="NVML is missing.", kernel=NO_CHOICE)
     _title, headings, *rest = repr(shown).split("\n")
     column = headings.index("Used by")
     assert [line[column:] for line in rest[: rest.index("")]] == says
-    assert rest[-1] == "! NVML is not here."
-    assert "NVML is not here." in shown._repr_html_()
+    assert rest[-1] == "! NVML is missing."
+    assert "NVML is missing." in shown._repr_html_()
 
 
 def test_an_idle_mig_instance_is_free_and_begins_with_its_profile() -> None:

@@ -92,7 +92,7 @@ def test_a_bound_of_memory_is_kept() -> None:
 
 def test_it_is_said_to_whom_it_is_left() -> None:
     found = Turns().leave([place(8)], claimed(1), ALL, 0.0)
-    assert str(found[0].status.claims[0]).startswith("left to maria: a.ipynb, waiting since ")
+    assert str(found[0].status.claims[0]).startswith("kept for maria: a.ipynb, waiting since ")
     assert str(found[1].status.claims[0]).startswith("claimed by tom, since ")
 
 

@@ -25,12 +25,13 @@ def test_in_a_slurm_job_others_are_refused_and_auto_and_all_take_its_own(
     assert f"Started with  {says}" in shown.text
     assert says in shown.html
     assert "not given" in shown.text
-    assert "GPU 2 is outside what Slurm job 123 allotted to this process (GPUs 1, 3); --force overrides." in (
-        kernel.run("%gpus 2").stderr
+    assert (
+        "GPU 2 is not among the GPUs that Slurm job 123 allotted to this process (GPUs 1, 3). --force overrides this."
+        in (kernel.run("%gpus 2").stderr)
     )
     assert "cuda:1 = GPU 3" in kernel.run("%gpus all").stdout
     assert "cuda:1 = GPU" in kernel.run("%gpus auto:2").stdout
-    assert "only 2 can be picked" in kernel.run("%gpus auto:3").stderr
+    assert "can pick only 2 GPUs" in kernel.run("%gpus auto:3").stderr
     assert kernel.run("%gpus 2 --force").status == "ok"
     # A child process has what its parent has forced.
     child = "import gpu_magic; print(gpu_magic.choose('all'))"
@@ -60,7 +61,7 @@ def test_cuda_sees_the_mig_instance_that_was_named(start_kernel: Callable[..., K
         kernel.run("%gpus reset")
     kernel.run("%gpus 1:1")
     assert kernel.run("%%on_gpu smi:1:1\n6 * 7").text == "42"
-    refused = "MIG instance 1:0 is not among the GPUs of this process"
+    refused = "MIG instance 1:0 is not visible here"
     assert refused in kernel.run("%%on_gpu smi:1:0\n1").stderr
 
 
@@ -68,10 +69,10 @@ def test_what_a_job_was_given_of_mig(start_kernel: Callable[..., Kernel]) -> Non
     """By a value of drivers before R470, and several of a job, which CUDA 12 can use one by one."""
     kernel = start_kernel(SPLIT, CUDA_VISIBLE_DEVICES=f"MIG-{CARDS[1].uuid}/2/0").load()
     assert "cuda:0 = MIG instance 1:1" in kernel.run("%gpus all").stdout
-    assert "MIG instance 1:0 is outside what this process was given" in kernel.run("%gpus 1:0").stderr
+    assert "MIG instance 1:0 was not given to this process" in kernel.run("%gpus 1:0").stderr
     job = {"SLURM_JOB_ID": "9", "CUDA_VISIBLE_DEVICES": ",".join(part.uuid for part in MIG)}
     kernel = start_kernel(SPLIT, **job).load()
     shown = kernel.run("%gpus").text
     assert "allotted by Slurm job 9: GPUs 1:0, 1:1" in shown
-    assert "CUDA 12.4 lets one process use one MIG instance and no other GPU: CUDA sees MIG-0" in shown
+    assert "CUDA 12.4 lets one process use one MIG instance and no other GPU. CUDA sees only MIG-0" in shown
     assert "cuda:0 = MIG instance 1:1" in kernel.run("%gpus 1:1").stdout

@@ -86,7 +86,7 @@ def test_a_choice_is_what_pytorch_counts(start_amd: StartAmd) -> None:
         variables = UNSET.replace("HIP_VISIBLE_DEVICES=None", f"HIP_VISIBLE_DEVICES={hip}")
         assert kernel.run(VARIABLES).stdout == variables
         assert kernel.run(TORCH_COUNTS).stdout == str(len(labels))
-    assert "No GPU is visible to ROCm: frameworks run on the CPU." in kernel.run("%gpus none").stdout
+    assert "No GPU is visible to ROCm. Frameworks run on the CPU." in kernel.run("%gpus none").stdout
     assert kernel.run(TORCH_COUNTS).stdout == "0"
 
 
@@ -94,7 +94,7 @@ def test_reset_and_unload_put_back_what_was_there(start_amd: StartAmd) -> None:
     kernel = start_amd(ROCR_VISIBLE_DEVICES="0,1,2")
     kernel.run("%gpus 1")
     assert "HIP_VISIBLE_DEVICES=0 ROCR_VISIBLE_DEVICES=0,1,2" in kernel.run(VARIABLES).stdout
-    assert "GPU 3 is outside what this process was given" in kernel.run("%gpus 3").stderr
+    assert "GPU 3 was not given to this process" in kernel.run("%gpus 3").stderr
     kernel.run("%gpus 3 --force")
     assert "HIP_VISIBLE_DEVICES=3 ROCR_VISIBLE_DEVICES=None" in kernel.run(VARIABLES).stdout
     kernel.run("%gpus reset")
@@ -111,8 +111,8 @@ def test_it_is_too_late_once_hip_was_started(start_amd: StartAmd) -> None:
     assert "ROCm not started" in kernel.run("import gpu_magic; gpu_magic.guard()").text
     kernel.run(START_HIP)
     said = kernel.run("%gpus 3").text
-    assert "ROCm was initialized in cell [4], and this process keeps GPU 1 (cuda:0), GPU 2 (cuda:1)" in said
-    assert "before anything starts ROCm" in said
+    assert "Too late: cell [4] started ROCm. This kernel keeps GPU 1 (cuda:0), GPU 2 (cuda:1)" in said
+    assert "To use GPU 3: %gpus 3 --restart" in said
     assert "CUDA was" not in said
     assert "HIP_VISIBLE_DEVICES=0,2" in kernel.run(VARIABLES).stdout
     assert "cuda:0 = GPU 1" in kernel.run("%gpus 1,2").stdout  # it has these
@@ -124,15 +124,17 @@ def test_what_comes_after_hip_has_started(start_amd: StartAmd) -> None:
     kernel = start_amd()
     kernel.run("%gpus 1")
     fork = "import os, gpu_magic\nif os.fork() == 0:\n    print(gpu_magic.guard(), flush=True)\n    os._exit(0)\n_ = os.wait()"
-    assert "ROCm was started before this process was forked off" in kernel.run(f"{START_HIP}\n{fork}").stdout
+    assert "ROCm started before this process was forked" in kernel.run(f"{START_HIP}\n{fork}").stdout
     kernel.run("os.environ['HIP_VISIBLE_DEVICES'] = '3'")
     shown = kernel.run("%gpus").text
-    assert "now means other GPUs than ROCm has read: this process stays with GPU 1" in shown
-    assert "HIP_VISIBLE_DEVICES was '3'; it is '0' again, as ROCm has it." in kernel.run("%gpus 1").stdout
+    assert "was changed after ROCm started. This kernel keeps GPU 1" in shown
+    assert (
+        "HIP_VISIBLE_DEVICES was '3'. It is '0' again, as when ROCm started." in kernel.run("%gpus 1").stdout
+    )
     kernel.run(SAVE)
     kernel.restart()
     said = kernel.run("%load_ext gpu_magic").stdout
-    assert said.startswith("As chosen before the restart:\ncuda:0 = GPU 3 (")
+    assert said.startswith("Applied the choice from before the restart:\ncuda:0 = GPU 3 (")
     assert "HIP_VISIBLE_DEVICES=3,0" in kernel.run(VARIABLES).stdout
 
 
@@ -146,7 +148,7 @@ def test_a_mixed_machine(start_amd: StartAmd) -> None:
     rows = {line.split()[0]: line for line in shown.splitlines() if "A100" in line or "MI300X" in line}
     assert "not visible" in rows["1"]
     assert "cuda:0" in rows["amd:1"]
-    assert "not both: try amd:1" in kernel.run("%gpus 0,amd:1").stderr
+    assert "not both. Try 0 or amd:1" in kernel.run("%gpus 0,amd:1").stderr
     assert "No GPU is visible to CUDA or ROCm" in kernel.run("%gpus none").stdout
     kernel.run("%gpus reset")
     assert kernel.run(VARIABLES).stdout == UNSET

@@ -35,7 +35,7 @@ def test_an_interrupt_ends_the_waiting_and_not_the_task(kernel: Kernel, tmp_path
         "while steps()[-3:] != ['join', 'wait', 'wait']:\n    pass\n"
         f"signal.pthread_kill(main, signal.SIGINT)\n{UNTIL_GO}42"
     )
-    said = "KeyboardInterrupt: still running: eval. To stop: %gpu_tasks stop eval"
+    said = "KeyboardInterrupt: eval still runs. To stop it: %gpu_tasks stop eval"
     assert kernel.run("%gpu_tasks wait eval").traceback == said
     assert "eval: running on cuda:1" in kernel.run("%gpu_tasks").stdout
     (tmp_path / "go").touch()
@@ -56,8 +56,8 @@ def test_where_it_starts_cuda_its_cell_is_named_and_one_that_ran_meanwhile(
     else:
         kernel.run(f"open('go', 'w').close()\n{UNTIL_DONE}")
         (tmp_path / "end").touch()
-    cells = "[3], and this process keeps GPU 2" if is_alone else "[3] or [4], and "
-    assert f"CUDA was initialized in cell {cells}" in kernel.run("%gpus 1").text
+    cells = "[3]" if is_alone else "[3] or [4]"
+    assert f"cell {cells} started CUDA. This kernel keeps GPU 2" in kernel.run("%gpus 1").text
 
 
 def test_a_kernel_that_is_shut_down_does_not_wait_for_it(kernel: Kernel) -> None:

@@ -95,18 +95,18 @@ def test_the_inherited_mask_is_the_one_of_the_launch(start_kernel: Callable[...,
     shown = kernel.run("%gpus").text
     assert "Started with  CUDA_VISIBLE_DEVICES=1,2" in shown
     assert "Now           CUDA_VISIBLE_DEVICES=0,3" in shown
-    assert "outside what this process was given" in kernel.run("%gpus 3").stderr
+    assert "not given to this process" in kernel.run("%gpus 3").stderr
     kernel.run("%gpus 1")
     rows = kernel.run("%gpus").text.split("\n")[2:6]
     assert ["not given" in row for row in rows] == [True, False, False, True]
     assert "not visible" in rows[2]
-    assert "GPU 0 is outside what this process was given." in kernel.run("%gpus 0 --force").stdout
+    assert "GPU 0 is not among the GPUs that this process was given." in kernel.run("%gpus 0 --force").stdout
 
 
 @pytest.mark.nightly  # a call is given up after 2 seconds; tests/devices/test_hanging.py has all that hangs
 def test_a_call_that_hangs_leaves_the_kernel_usable(kernel: Kernel) -> None:
     kernel.change_machine(Driver(CARDS, hangs=(("nvmlDeviceGetUtilizationRates", 1, float(LIMIT)),)))
-    assert "did not come back in time" in kernel.run("%gpus").text
+    assert "a call timed out" in kernel.run("%gpus").text
     assert "cuda:0 = GPU 0" in kernel.run("%gpus 0").stdout
     assert kernel.run("print(6 * 7)").stdout == "42\n"
 
@@ -150,7 +150,7 @@ def test_what_a_startup_file_has_set_is_what_the_kernel_was_given(
     (startup / "gpus.py").write_text(STARTUP)
     kernel = start_kernel()
     kernel.run("%load_ext gpu_magic")
-    assert "GPU 0 is outside what this process was given" in kernel.run("%gpus 0").stderr
+    assert "GPU 0 was not given to this process" in kernel.run("%gpus 0").stderr
     kernel.run("%gpus 0 --force")
     assert "CUDA_VISIBLE_DEVICES=2" in kernel.run("%gpus reset").stdout
 

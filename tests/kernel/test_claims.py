@@ -42,8 +42,8 @@ def test_two_notebooks_that_say_auto_get_different_gpus(two: tuple[Kernel, Kerne
     assert chosen(first, "%gpus auto:2") == ["0", "1"]
     assert chosen(second, "%gpus auto:2") == ["2", "3"]
     assert re.search(
-        r"auto:3 asks for 3, and only 2 can be picked; try auto:2; not GPU 0 and GPU 1 \(claimed by .*\)\. "
-        r"--wait 30m waits until there are 3\.",
+        r"auto:3 can pick only 2 GPUs\. Not available: GPU 0 and GPU 1 \(claimed by .*\)\. "
+        r"Try auto:2, or add --wait 30m",
         second.run("%gpus auto:3").stderr,
     )
     assert "--wait" not in second.run("%gpus auto:9").stderr  # there never are as many
@@ -83,7 +83,7 @@ def test_claims_can_be_off_by_configuration(two: tuple[Kernel, Kernel]) -> None:
     # What CUDA has is what `auto` is again, whoever claims it by now.
     first.run("import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)")
     assert chosen(first, "%gpus auto") == ["0"]
-    assert "--model H100 fits no GPU here" in first.run("%gpus auto --model H100").stderr
+    assert "--model H100 matches no GPU" in first.run("%gpus auto --model H100").stderr
 
 
 def test_a_launched_command_has_its_gpus_to_itself(two: tuple[Kernel, Kernel]) -> None:
@@ -98,9 +98,7 @@ def test_a_launched_command_has_its_gpus_to_itself(two: tuple[Kernel, Kernel]) -
     assert "GPU 0 and GPU 1 (claimed by this kernel: sleep 600, since " in reply.stdout
     (row,) = [line for line in first.run("%gpus").text.splitlines() if line.startswith("  1  ")]
     assert re.search(r"claimed by this kernel: sleep 600, since \d\d:\d\d$", row)
-    assert re.search(
-        r"none can be picked; .* --wait 30m waits until there is one\.", second.run("%gpus auto").stderr
-    )
+    assert re.search(r"can pick no GPU\. Not available: .* Try --wait 30m", second.run("%gpus auto").stderr)
     first.run("%gpu_tasks stop one")
     assert chosen(second, "%gpus auto") == ["0"]
 

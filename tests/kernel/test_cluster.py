@@ -56,7 +56,7 @@ def test_each_engine_has_its_gpu_alone_in_the_chosen_order(engines: Kernel) -> N
         ["1", LABEL.format(0), "0.5 / 80.0 GiB", "idle for … s"],
     ]
     again = engines.run("%gpu_cluster 3").stderr
-    assert again == "UsageError: Engines run already: %gpu_cluster stop ends them.\n"
+    assert again == "UsageError: Engines already run. To end them: %gpu_cluster stop\n"
 
 
 def test_outputs_in_the_order_of_engines_name_their_gpus_too(engines: Kernel) -> None:
@@ -82,14 +82,11 @@ def test_an_interrupt_reaches_the_engines_and_the_next_cell_runs(engines: Kernel
 
 def test_an_engine_that_does_not_answer_an_interrupt_is_named_and_can_be_ended(engines: Kernel) -> None:
     reply = run_and_interrupt(engines, f"if os.environ['RANK'] == '1':\n    {HANGS}")
-    says = (
-        "Engine 1 (GPU 0) runs on what was interrupted, in code that does not ask for interrupts: "
-        "%gpu_cluster restart 1 starts it anew."
-    )
+    says = "Engine 1 (GPU 0) does not respond to the interrupt. To restart it: %gpu_cluster restart 1"
     assert reply.traceback == f"KeyboardInterrupt\n{says}"
     assert engines.run("%%px\n1").stderr == f"UsageError: {says}\n"
     assert "next" in engines.run("%%px --targets 0\nprint('next')").shown
-    assert engines.run("%gpu_cluster restart 1").stdout == f"1 = {LABEL.format(0)} started anew.\n"
+    assert engines.run("%gpu_cluster restart 1").stdout == f"Restarted: 1 = {LABEL.format(0)}.\n"
     assert f"[stdout:1 = {LABEL.format(0)}] 0 1 2" in engines.run(f"%%px\n{MASK}").shown
 
 
@@ -110,16 +107,16 @@ def test_an_engine_that_dies_is_named_and_the_results_of_others_are_kept(engines
     dies = "import ctypes, os\nkept = os.environ['RANK']\nif kept == '1':\n    ctypes.string_at(0)"
     reply = engines.run(f"%%px\n{dies}\nprint('over')")
     first, second, *frames = reply.stderr.splitlines()
-    assert first == "Engine 1 (GPU 0): ended by SIGSEGV; %gpu_cluster restart 1 starts it anew."
+    assert first == "Engine 1 (GPU 0): ended by SIGSEGV. To restart it: %gpu_cluster restart 1"
     assert second == "Fatal Python error: Segmentation fault"
     assert any(re.search(r"line 4 in <module>$", frame) for frame in frames)
     assert reply.shown == f"[stdout:0 = {LABEL.format(2)}] over\n"
     assert engines.run("%%px\nkept").stderr == (
-        "UsageError: Engine 1 (GPU 0) has ended: %gpu_cluster restart 1 starts it anew, and "
-        "%%px --targets 0 runs on the others.\n"
+        "UsageError: Engine 1 (GPU 0) has ended. To restart it: %gpu_cluster restart 1. "
+        "To use the others: %%px --targets 0\n"
     )
     assert "ended for" in engines.run("%gpu_cluster").text.splitlines()[2]
-    assert engines.run("%gpu_cluster restart").stdout.startswith("1 = GPU 0 ")
+    assert engines.run("%gpu_cluster restart").stdout.startswith("Restarted: 1 = GPU 0 ")
     assert "'0'" in engines.run("%%px --targets 0\nkept").shown
     assert "NameError" in engines.run("%%px --targets 1\nkept").stderr
 
@@ -147,7 +144,7 @@ def test_nothing_is_left_behind(start_kernel: Callable[..., Kernel], end: str, t
         kernel.end()
     else:
         assert kernel.run("%gpu_cluster stop").stdout == "2 engines ended.\n"
-        says = "No engines run here: %gpu_cluster starts one for each GPU."
+        says = "No engines run. To start one for each GPU: %gpu_cluster"
         assert kernel.run("%px 1").stderr == f"UsageError: {says}\n"
         assert kernel.run("gpu_magic.map(abs, [1])").errors == [says]
     until(lambda: len(marked(mark)) == own)
@@ -157,17 +154,20 @@ def test_nothing_is_left_behind(start_kernel: Callable[..., Kernel], end: str, t
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("stop", "No engines run here: %gpu_cluster starts one for each GPU."),
-        ("restart 1", "No engines run here: %gpu_cluster starts one for each GPU."),
+        ("stop", "No engines run. To start one for each GPU: %gpu_cluster"),
+        ("restart 1", "No engines run. To start one for each GPU: %gpu_cluster"),
         ("7", "There is no GPU 7"),
-        ("stpo", "There is no %gpu_cluster stpo: try %gpu_cluster alone, restart 1 or stop."),
-        ("-n 5", "-n 5 with 4 GPUs: from 1 to 4 of them can be used."),
+        ("stpo", "There is no %gpu_cluster stpo. Try %gpu_cluster restart 1 or %gpu_cluster stop"),
+        ("-n 5", "-n 5 does not fit 4 GPUs. Try -n 4"),
         ("none", "needs a GPU"),
-        ("-n many", "-n is a number of GPUs, and not many."),
-        ("restart one", "Engines have numbers: %gpu_cluster restart 0,1, and not one."),
+        ("-n many", "-n many is not a number of GPUs. Try -n 2"),
+        ("restart one", "one is not an engine's number. Try %gpu_cluster restart 0,1"),
         ("--keap", "There is no --keap"),
-        ("--profile nobodys", "There is no IPython profile nobodys; ipython profile create --parallel"),
-        ("2,0 --profile x", "A profile says which engines there are: it goes with -n and nothing else."),
+        (
+            "--profile nobodys",
+            "There is no IPython profile nobodys. To make one: ipython profile create --parallel",
+        ),
+        ("2,0 --profile x", "--profile goes only with -n."),
         ("stop --force", "%gpu_cluster stop takes no options."),
     ],
 )
@@ -201,7 +201,7 @@ def test_engines_that_can_not_start_are_one_line_with_their_last(
     kernel.run("%load_ext gpu_magic\n%env PYTHONHOME=/nowhere")
     reply = kernel.run("%gpu_cluster")
     assert re.fullmatch(
-        r"UsageError: (The controller|Engine \d): failed with exit code 1 while it started\. .+\n",
+        r"UsageError: (The controller|Engine \d) failed with exit code 1 while starting\. .+\n",
         reply.stderr,
     )
     assert len(marked(mark)) == 1
@@ -227,10 +227,10 @@ def test_a_controller_that_dies_is_told_and_nothing_waits_for_it(
     code = f"%%px\nimport pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(600)"
     reply = kernel.run_and_interrupt(code, lambda: begun.exists() and kill())
     assert (
-        "The controller of the engines: ended by SIGKILL; %gpu_cluster stop, and start anew.\n"
+        "The controller of the engines: ended by SIGKILL. To start again: %gpu_cluster stop, then %gpu_cluster\n"
         in reply.stderr
     )
-    says = "UsageError: The controller of the engines has ended: %gpu_cluster stop, and start anew.\n"
+    says = "UsageError: The controller of the engines has ended. To start again: %gpu_cluster stop, then %gpu_cluster\n"
     assert kernel.run("%%px\n1").stderr == says
     assert kernel.run("%gpu_cluster").stderr == says
     assert kernel.run("%gpu_cluster stop").stdout == "2 engines ended.\n"

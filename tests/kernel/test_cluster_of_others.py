@@ -65,7 +65,7 @@ def test_engines_of_a_profile_divide_the_gpus_and_end_with_stop(of_mark: Marked,
     reply = kernel.run("%%px\nimport os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['RANK'])")
     assert f"[stdout:1 = GPU 2 and GPU 3 ({A100})] 2,3 1\n" in reply.shown
     again = kernel.run("%gpu_cluster restart 1")
-    assert "%gpu_cluster stop, and --profile there again, starts it anew with all others." in again.stderr
+    assert "To restart all engines: %gpu_cluster stop, then %gpu_cluster --profile there" in again.stderr
     assert of_mark.started()
     assert kernel.run("%gpu_cluster stop").stdout == "2 engines ended.\n"
     until(lambda: not of_mark.started())  # ipyparallel's nannies end after their engines

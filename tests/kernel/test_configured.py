@@ -206,7 +206,7 @@ def test_choices_are_in_the_system_s_log(
     assert [line.count("GPU-") for line in claimed] == [2, 2]
     assert [line for line in lines if line not in claimed] == [
         "Chosen: SIMULATED GPU 2 and GPU 0 · CUDA_VISIBLE_DEVICES=2,0 · CUDA_DEVICE_ORDER=PCI_BUS_ID",
-        "Not chosen: There is no GPU 99: this machine has GPUs 0 to 7.",
+        "Not chosen: There is no GPU 99. This machine has GPUs 0 to 7.",
         "Chosen: no GPU · CUDA_VISIBLE_DEVICES= · CUDA_DEVICE_ORDER=PCI_BUS_ID",
     ]
 

@@ -25,9 +25,9 @@ def test_a_different_choice_after_cuinit_changes_nothing_and_says_why(kernel: Ke
     reply = kernel.run("%gpus 1")
     assert reply.status == "ok"
     said = reply.text
-    assert said.startswith("CudaInitializedWarning: CUDA was initialized in cell [4]")
-    assert "keeps GPU 2 (cuda:0), GPU 0 (cuda:1). Nothing was changed." in said
-    assert "To have exactly GPU 1: %gpus 1 --restart, or restart the kernel and run %gpus 1 before" in said
+    assert said.startswith("Too late: cell [4] started CUDA.")
+    assert "keeps GPU 2 (cuda:0), GPU 0 (cuda:1)." in said
+    assert "To use GPU 1: %gpus 1 --restart\n" in said
     assert "Too late" in reply.html
     assert kernel.run(MASK).stdout == "2,0\n"
     assert kernel.run("import gpu_magic\nfor _ in range(3): gpu_magic.choose(1)").stderr.count("Warning") >= 3
@@ -38,7 +38,7 @@ def test_a_different_choice_after_cuinit_changes_nothing_and_says_why(kernel: Ke
 
 def test_the_import_that_has_started_it_is_named_in_the_same_cell(kernel: Kernel) -> None:
     said = kernel.run("%gpus 3\nimport starter_pkg\n%gpus 1").text
-    assert "initialized in cell [2] by import starter_pkg" in said
+    assert "cell [2] started CUDA (import starter_pkg)" in said
     assert "Nothing was changed: no framework is imported" in kernel.run("%gpus 3 --in-process").stdout
 
 
@@ -49,7 +49,7 @@ def test_a_cell_that_starts_cuda_awaits_and_is_interrupted_is_named(kernel: Kern
     )
     reply = kernel.run_and_interrupt(cell, lambda: "now" in kernel.heard)
     assert "Error in callback" not in reply.stdout + reply.stderr
-    assert "CUDA was initialized in cell [3]" in kernel.run("%gpus 1").text
+    assert "cell [3] started CUDA" in kernel.run("%gpus 1").text
 
 
 def test_an_error_stops_run_all(kernel: Kernel) -> None:
@@ -69,12 +69,12 @@ def test_a_gpu_inside_the_frozen_set_gets_the_line_to_type(start_kernel: Callabl
     kernel.run("import torch, jax")
     kernel.run(CUINIT)
     said = kernel.run("%gpus 0").text
-    assert "GPU 0 is already visible here, as cuda:1." in said
+    assert "GPU 0 is visible as cuda:1." in said
     assert "PyTorch: torch.cuda.set_device(1)" in said
     assert 'JAX: jax.config.update("jax_default_device", jax.devices("gpu")[1])' in said
     assert "TensorFlow" not in said
-    assert "any framework: %%on_gpu 1 for one cell, %gpus 0 --in-process from here on\n" in said
-    assert "GPU 0 and GPU 2 are already visible here, as cuda:1 and cuda:0. To work on GPU 0 without" in (
+    assert "one cell: %%on_gpu 1\n  from here on: %gpus 0 --in-process\n" in said
+    assert "GPU 0 and GPU 2 are visible as cuda:1 and cuda:0. To use GPU 0 without" in (
         kernel.run("%gpus 0,2").text
     )
 
@@ -87,17 +87,14 @@ def test_a_framework_is_named_that_imports_more_before_it_says_that_it_has_start
     kernel.run("%gpus 3")
     kernel.run("import torch, lazy_pkg")
     kernel.run(f"{CUINIT}; lazy_pkg.helper(); torch.cuda.is_initialized = lambda: True")
-    assert (
-        "initialized in cell [4] by PyTorch;"
-        in kernel.run("import gpu_magic; print(gpu_magic.guard())").stdout
-    )
+    assert "started in cell [4] (PyTorch)." in kernel.run("import gpu_magic; print(gpu_magic.guard())").stdout
 
 
 def test_cuda_started_before_the_extension_was_loaded(start_kernel: Callable[..., Kernel]) -> None:
     kernel = start_kernel()
     kernel.run(CUINIT)
     kernel.load()
-    assert "initialized before gpu_magic was loaded" in kernel.run("%gpus").text
+    assert "started before gpu_magic was loaded" in kernel.run("%gpus").text
     assert "GPU 0 (cuda:0), GPU 1 (cuda:1)" in kernel.run("%gpus 1").text
 
 
@@ -128,11 +125,11 @@ def test_a_forked_child_is_told(kernel: Kernel) -> None:
         "os.waitpid(pid, 0)\n"
         "print(open('child.txt').read())"
     )
-    assert reply.stdout.startswith("forked|CUDA was started before this process was forked off")
+    assert reply.stdout.startswith("forked|Too late: CUDA started before this process was forked")
     _, choice, in_process = reply.stdout.split("|")
     assert "spawn" in choice
-    cannot = "CUDA was started before this process was forked off, so it can't be used here at all"
-    assert in_process == f"{cannot}: start this process with spawn.\n"
+    cannot = "CUDA started before this process was forked, so this process cannot use it"
+    assert in_process == f'{cannot}. Start workers with the "spawn" method.\n'
 
 
 def test_nothing_is_claimed_of_a_mask_where_nvml_does_not_answer(start_kernel: Callable[..., Kernel]) -> None:
@@ -154,7 +151,7 @@ def test_where_cuda_has_started_without_nvml_the_table_names_the_variable_that_m
     kernel.load()
     kernel.run("import ctypes; _ = ctypes.CDLL('libcuda.so.1').cuInit(0)")
     shown = kernel.run("%gpus").text
-    assert "initialized in cell [2]" in shown
+    assert "started in cell [2]" in shown
     assert "No NVIDIA driver" not in shown
     assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in shown
 

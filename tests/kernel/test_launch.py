@@ -72,12 +72,12 @@ def test_an_interrupt_ends_the_command(kernel: Kernel, tmp_path: Path) -> None:
 def test_what_lies_on_a_gpu_is_not_handed_over(start_kernel: Callable[..., Kernel]) -> None:
     kernel = start_kernel(PYTHONPATH=f"{ROOT}:{SOURCES / 'standin'}")
     kernel.run(f"{LOAD}\nimport cupy\nx = [cupy.ones(3)]")
-    says = "x is on cuda:0, and is handed over on the CPU alone: move it there first."
+    says = "x is on cuda:0, but can only be handed over on the CPU. Move it there first."
     assert says in kernel.run("%%gpu_launch -n 1 --in x python\nprint('started')").stderr
     code = "import cupy\nx = [cupy.ones(3)]"
     assert says in kernel.run(f"%%gpu_launch -n 1 --out x python\n{code}").stdout
     kernel.run("def total(): return sum(x)")
-    says = "total uses what is on cuda:0, and is handed over on the CPU alone: move it there first."
+    says = "total uses what is on cuda:0, but can only be handed over on the CPU. Move it there first."
     assert says in kernel.run("%%gpu_launch -n 1 --in total python\nprint('started')").stderr
 
 

@@ -47,7 +47,7 @@ def test_an_error_is_shown_in_the_lines_of_its_cell(engines: Kernel) -> None:
     marks = "           ^^^^^^^^^^^\n" if sys.version_info < (3, 13) else ""
     reply = engines.run("gpu_magic.map(train, [0.1, 3.0], gpus=2)")
     assert reply.traceback == (
-        "Item 1 (3.0) has failed in engine 0 (GPU 2):\n"
+        "Item 1 (3.0) failed in engine 0 (GPU 2):\n"
         "Traceback (most recent call last):\n"
         f"  {cells[0]}, line 3, in train\n"
         "    return check(rate)\n"
@@ -81,7 +81,7 @@ def test_an_engine_that_does_not_answer_an_interrupt_is_started_anew(engines: Ke
         file.unlink()
     engines.run(hangs)
     reply = engines.run_and_interrupt("gpu_magic.map(hangs, range(4))", lambda: begun(engines) == 2)
-    assert reply.traceback == "KeyboardInterrupt\nEngine 1 (GPU 0) was started anew: its variables are gone."
+    assert reply.traceback == "KeyboardInterrupt\nEngine 1 (GPU 0) was restarted without variables."
     assert engines.run(
         "sorted(set(gpu_magic.map(lambda x: os.environ['GPU_MAGIC_INDEX'], range(50))))"
     ).text.endswith("['0', '1']")
@@ -99,7 +99,7 @@ def test_a_bar_is_shown_for_what_takes_over_a_second(engines: Kernel) -> None:
 def test_what_lies_on_a_gpu_does_not_go_there_and_does_not_come_back(engines: Kernel) -> None:
     engines.run("import cupy\nx = cupy.ones(3)")
     engines.run("def first(item):\n    pathlib.Path('begun-first').touch()\n    return item[0]")
-    there = "on cuda:0, and is handed over on the CPU alone: move it there first."
+    there = "on cuda:0, but can only be handed over on the CPU. Move it there first."
     cases = {
         "gpu_magic.map(first, [[0], [x]])": f"Item 1 is {there}",
         "gpu_magic.map(lambda item: x, [0])": f"<lambda> uses what is {there}",
@@ -108,4 +108,4 @@ def test_what_lies_on_a_gpu_does_not_go_there_and_does_not_come_back(engines: Ke
         assert engines.run(cell).errors == [says]
     assert not (engines.folder / "begun-first").exists()
     reply = engines.run("gpu_magic.map(lambda item: {'loss': cupy.ones(3)}, [0], gpus=0)")
-    assert reply.errors == [f"Item 0 (0) has failed in engine 1 (GPU 0):\nThe result is {there}"]
+    assert reply.errors == [f"Item 0 (0) failed in engine 1 (GPU 0):\nThe result is {there}"]

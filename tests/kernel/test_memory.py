@@ -49,7 +49,7 @@ def test_peaks_are_the_frameworks_own_and_those_of_the_cell(pretend_kernel: Kern
         "x = take(64 * MIB)\ny = take(32 * MIB); del y"
     )
     assert "pretend:0: peak 72 MiB (PyTorch), nothing stayed" in says("y = take(8 * MIB); del y")
-    assert "pretend:0: peak 64 MiB (PyTorch), 64 MiB given back" in says("del x")
+    assert "pretend:0: peak 64 MiB (PyTorch), 64 MiB freed" in says("del x")
     inner = "with gpu_magic.gpu_time() as inner:\n    y = take(MIB)\nassert inner.usage.gpus[0].peak == MIB"
     assert "pretend:0: peak 64 MiB (PyTorch)" in says(f"x = take(64 * MIB); del x\n{inner}")
     on_gpu = says("%%on_gpu 1\nz = torch.empty(MIB, dtype=torch.uint8)\nz.device")
@@ -115,7 +115,7 @@ def test_memory_is_given_back(pretend_kernel: Kernel) -> None:
         "Still held by model (25.0 KiB) and optimizer (25.0 KiB).",
     ]
     kernel.run("graph = (torch.ones(1 << 18, device='pretend:3', requires_grad=True) * 2).exp().sum()")
-    more = "2.0 MiB more that no variable was seen to hold: the graph of a loss"
+    more = "2.0 MiB more that no variable holds, such as the graph of a loss"
     assert more in kernel.run("%gpu_free").stdout
 
 

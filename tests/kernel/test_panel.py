@@ -99,7 +99,7 @@ def test_what_no_page_would_send_changes_nothing_and_the_panel_says_so(page: Pag
     ):
         send()
         assert page.hear_said() == {
-            "text": "The page sent a message that is not understood; nothing was changed.",
+            "text": "The page sent an invalid message. Nothing was changed.",
             "kind": "error",
         }
     assert page.kernel.run("print('alert(1)' in panel._esm, end='')").stdout == "False"
@@ -139,7 +139,7 @@ def test_unloading_ends_it_and_loading_again_goes_on(page: Page) -> None:
     page.choose("1")
     while (said := page.hear_said())["kind"] != "error":
         pass
-    assert said["text"] == "gpu_magic was unloaded, so nothing can be chosen here: %load_ext gpu_magic."
+    assert said["text"] == "gpu_magic was unloaded. To choose here: %load_ext gpu_magic"
     assert kernel.run(MASK).stdout == "None"
     page.look()
     assert kernel.run(THREADS).stdout == "0"
@@ -215,7 +215,7 @@ def test_a_folder_that_can_not_be_written_to(page: Page) -> None:
         "from gpu_magic.restart.saved import saved_choice_file; saved_choice_file().with_suffix('.new').mkdir(parents=True)"
     )
     page.choose("3", restart=True)
-    says = "The choice can't be saved for a restart, so nothing was changed"
+    says = "The choice cannot be saved for a restart, so nothing was changed"
     assert page.hear_said()["text"].startswith(says)
 
 
@@ -249,7 +249,7 @@ def test_what_stands_in_the_notebook_without_widgets(start_kernel: Callable[...,
     header = "gpu_magic.panel().state.state()['header']['allotted']"
     assert kernel.run(f"import gpu_magic; {header}").text == "'allotted by Slurm job 123: GPUs 1, 3'"
     for arguments, says in (
-        ("1,3", "takes no arguments; %gpus 1,3 chooses by typing"),
+        ("1,3", "takes no arguments. To choose by typing: %gpus 1,3"),
         ("--strict", "takes no options"),
     ):
         assert says in kernel.run(f"%gpu_panel {arguments}").stderr

@@ -59,9 +59,9 @@ def test_a_process_of_ones_own_gets_term_and_kill_only_where_that_was_of_no_use(
         found = listed(page, process.pid)
         assert found["step"] == "end"
         end(page, found, started=12345)
-        assert "is another one than was shown; nothing was sent to it." in page.hear_said()["text"]
+        assert "is not the one that was shown. Nothing was sent to it." in page.hear_said()["text"]
         end(page, found, pid=1 << 30)
-        assert f"Process {1 << 30} has ended already." in page.hear_said()["text"]
+        assert f"Process {1 << 30} has already ended." in page.hear_said()["text"]
         end(page, found)
         steps = ["end"]
         while steps[-1] != "kill":

@@ -71,7 +71,7 @@ def test_each_process_is_listed_as_what_it_is(
         shown, table = kernel.run("%gpu_ps"), kernel.run("%gpus")
     kernel.run("child.kill()")
     lines = shown.text.split("\n")
-    assert lines[0] == f"%gpu_ps end {other} ends train.ipynb, after a question."
+    assert lines[0] == f"To end train.ipynb: %gpu_ps end {other}"
     assert row(shown, other) == ["train.ipynb", "2.0 GiB on GPU 0", "another kernel"]
     assert [line.strip() for line in lines[3:5]] == ["2.0 GiB on GPU 1", "a claim on GPU 2"]
     assert row(shown, script.pid) == ["a.py", "3.0 GiB on GPU 1", "started in run.ipynb"]
@@ -107,7 +107,7 @@ def test_in_a_container_it_is_said_that_it_can_not_be_known(native: Path, tmp_pa
         missing("no PID namespace can be made here")
     variables = os.environ | environment(native, tmp_path / "machine") | {"PYTHONPATH": str(ROOT)}
     said = subprocess.check_output([*apart, sys.executable, "-c", code], env=variables, text=True)
-    assert said.startswith("Which processes on the GPUs are yours can't be known here. In a container")
+    assert said.startswith("Which processes are yours is unknown here. In a container")
 
 
 def test_a_script_ends_after_a_yes_and_nothing_else(kernel: Kernel, tmp_path: Path) -> None:
@@ -118,12 +118,12 @@ def test_a_script_ends_after_a_yes_and_nothing_else(kernel: Kernel, tmp_path: Pa
             reply = kernel.run(f"%gpu_ps end {process.pid}", answer=answer)
             assert (reply.asked, reply.stdout) == ([f"End {name}? [y/N] "], f"Nothing was sent to {name}.\n")
         line = refusal(kernel.run("%gpu_ps end train.py"))
-        assert line.endswith("Nobody can be asked here: add --yes to end it. Nothing was sent to it.")
+        assert line.endswith("Nobody can answer here, so nothing was sent to it. To end it, add --yes")
         assert process.poll() is None
         assert kernel.run("%gpu_ps end train.py", answer="y").stdout == f"{name} has ended.\n"
         # Its parent has not asked for its status, and the driver still lists it.
         line = refusal(kernel.run(f"%gpu_ps end {process.pid} --yes"))
-        assert line == f"Process {process.pid} has ended already."
+        assert line == f"Process {process.pid} has already ended."
         assert process.wait() == -15
 
 
@@ -131,10 +131,12 @@ def test_kill_comes_where_term_was_of_no_use(kernel: Kernel, tmp_path: Path) -> 
     with running(DEAF, tmp_path / "deaf.py") as process:
         kernel.change_machine(using(process.pid))
         early = kernel.run(f"%gpu_ps end {process.pid} --kill --yes")
-        assert "has not had 5 s to end after TERM: end it first." in refusal(early)
+        assert "has not had 5 s to end. First run %gpu_ps end " in refusal(early)
         kernel.run("from gpu_magic.processes import processes; processes.PATIENCE = 0.3")
         reply = kernel.run(f"%gpu_ps end {process.pid} --yes")
-        assert reply.stdout.endswith(f"within 5 s; without saving: %gpu_ps end {process.pid} --kill\n")
+        assert reply.stdout.endswith(
+            f"within 5 s. To kill it without saving: %gpu_ps end {process.pid} --kill\n"
+        )
         reply = kernel.run(f"%gpu_ps end {process.pid} --kill", answer="y")
         assert reply.asked[0].startswith("Kill deaf.py")
         assert process.wait() == -9
@@ -146,7 +148,7 @@ def test_an_interrupt_while_it_waits_says_that_the_signal_was_sent(kernel: Kerne
     with running(f"{heard}{WAITS}\ntime.sleep(600)", tmp_path / "deaf.py") as process:
         kernel.change_machine(using(process.pid))
         reply = kernel.run_and_interrupt(f"%gpu_ps end {process.pid} --yes", (tmp_path / "heard").exists)
-    assert reply.traceback.startswith(f"KeyboardInterrupt: process {process.pid} got the signal; %gpu_ps")
+    assert reply.traceback.startswith(f"KeyboardInterrupt: process {process.pid} got the signal. %gpu_ps")
 
 
 def test_only_ones_own_processes_on_gpus_are_ended_and_not_this_kernel(
@@ -154,7 +156,7 @@ def test_only_ones_own_processes_on_gpus_are_ended_and_not_this_kernel(
 ) -> None:
     with another_users() as (pid, _), running(WAITS, tmp_path / "train.py") as process:
         kernel.change_machine(using(pid))
-        assert kernel.run("%gpu_ps").text == "None of your processes has memory on a GPU, or claims one."
+        assert kernel.run("%gpu_ps").text == "None of your processes uses or claims a GPU."
         for number in pid, process.pid:
             line = refusal(kernel.run(f"%gpu_ps end {number} --yes"))
             assert line == f"You have no process {number} on a GPU."
@@ -186,7 +188,7 @@ def test_a_process_that_gets_the_number_of_another_is_left_alone(kernel: Kernel,
         (tmp_path / "go").touch()
         answer = kernel.client._recv_reply(message, timeout=LIMIT)["content"]["evalue"]
         for line in answer, refusal(kernel.run("gpu_magic.end_process(shown)")):
-            assert line == f"Process {shown.pid} is another one than was shown; nothing was sent to it."
+            assert line == f"Process {shown.pid} is not the one that was shown. Nothing was sent to it."
         assert another.poll() is None
 
 

@@ -77,9 +77,9 @@ CLICK = (
     "print(panel.state.state()['said']['text'])"
 )
 NOT_SAVED = (
-    "The choice can't be saved for a restart, so nothing was changed: [Errno 30] Read-only file system"
+    "The choice cannot be saved for a restart, so nothing was changed: [Errno 30] Read-only file system"
 )
-NO_PLACE = "UsageError: There is no place for the command's output: [Errno 30] Read-only file system"
+NO_PLACE = "UsageError: The command's output cannot be stored: [Errno 30] Read-only file system"
 
 
 def said(kernel: Kernel, cell: str) -> str:
@@ -94,8 +94,8 @@ def test_choosing_works_and_says_in_one_line_what_does_not(kernel: Kernel) -> No
     assert said(kernel, "%load_ext gpu_magic") == ""
     *chosen, claimed = said(kernel, "%gpus 2,0").split("\n")
     assert [line.partition(" (")[0] for line in chosen] == ["cuda:0 = GPU 2", "cuda:1 = GPU 0"]
-    assert claimed.startswith("Others can't see that they are claimed: ")
-    assert claimed.endswith("/claims can't be made (Read-only file system).")
+    assert claimed.startswith("Other users cannot see your claim: ")
+    assert claimed.endswith("/claims cannot be made (Read-only file system).")
     assert said(kernel, "%gpus auto").startswith("cuda:0 = GPU 0")
     assert said(kernel, "%gpus 1 --only-free").startswith("cuda:0 = GPU 1")
     assert "CUDA_VISIBLE_DEVICES=1" in said(kernel, "%gpu_panel")

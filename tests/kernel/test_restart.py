@@ -54,8 +54,8 @@ def test_a_saved_choice_is_applied_once_with_its_options(kernel: Kernel) -> None
     assert json.loads(file.read_text())["request"] == f"{CARDS[3].uuid},{CARDS[0].uuid}"
     kernel.restart()
     reply = kernel.run("%load_ext gpu_magic")
-    assert reply.stdout.startswith("As chosen before the restart:\ncuda:0 = GPU 3 (")
-    assert "take memory as they need it" in reply.stdout
+    assert reply.stdout.startswith("Applied the choice from before the restart:\ncuda:0 = GPU 3 (")
+    assert "allocate memory as they need it" in reply.stdout
     assert kernel.run(MASK).stdout == "3,0"
     assert kernel.run("print(os.environ['TF_FORCE_GPU_ALLOW_GROWTH'], end='')").stdout == "true"
     assert not file.exists()
@@ -91,7 +91,7 @@ def test_from_the_configuration_it_is_there_before_any_cell(
     save(kernel)
     kernel.restart()
     first = kernel.run(MASK)
-    assert first.stdout.startswith("As chosen before the restart:\ncuda:0 = GPU 3 (")
+    assert first.stdout.startswith("Applied the choice from before the restart:\ncuda:0 = GPU 3 (")
     assert first.stdout.endswith("3,0")
     assert kernel.run(MASK).stdout == "3,0"
     assert kernel.run(START_CUDA).status == "ok"
@@ -102,8 +102,8 @@ def test_bad_input_restarts_nothing(kernel: Kernel) -> None:
     kernel.run(f"{START_CUDA}; before = 1")
     for line, says in (
         ("%gpus 9 --restart", "There is no GPU 9"),
-        ("%gpus 1 --restart --in-process", "An in-process choice needs no restart: use one of the two."),
-        ("%gpus 1 --in-process --memory-limit 8 GB", "nor memory limits: omit --memory-limit."),
+        ("%gpus 1 --restart --in-process", "--in-process needs no --restart. Use one of the two."),
+        ("%gpus 1 --in-process --memory-limit 8 GB", "nor memory limits. Omit --memory-limit."),
         ("%gpus --restart", "--restart names no GPU"),
     ):
         assert says in kernel.run(line).stderr
@@ -126,7 +126,7 @@ def test_a_restart_is_logged(kernel: Kernel, tmp_path: Path) -> None:
     claimed, chosen, too_late, saved, restarted = log.read_text().splitlines()
     assert claimed == f"Claimed: {CARDS[1].uuid}"
     assert chosen.startswith("Chosen: GPU 1 · CUDA_VISIBLE_DEVICES=1")
-    assert too_late.startswith("Too late for GPU 3: CUDA initialized in cell [4]")
+    assert too_late.startswith("Too late for GPU 3: CUDA started in cell [4]")
     assert saved == f"Saved for after a restart: {CARDS[3].uuid}"
     assert restarted == "The kernel is restarted"
 
@@ -136,12 +136,12 @@ def test_where_nobody_has_a_page_the_kernel_ends_itself(kernel: Kernel) -> None:
     kernel.run(START_CUDA)
     reply = kernel.run("import gpu_magic; gpu_magic.choose('3', restart=True); print('not run')")
     assert reply.status == "error"
-    assert reply.errors == ["Restarting the kernel; the next %load_ext gpu_magic chooses GPU 3."]
+    assert reply.errors == ["Restarting the kernel. The next %load_ext gpu_magic chooses GPU 3."]
     assert reply.stdout == ""
     until(lambda: not kernel.is_alive())
     kernel.restart()
     assert kernel.run("%load_ext gpu_magic").stdout.startswith(
-        "As chosen before the restart:\ncuda:0 = GPU 3"
+        "Applied the choice from before the restart:\ncuda:0 = GPU 3"
     )
 
 
@@ -184,10 +184,10 @@ def test_nobody_restarts_a_kernel_that_nbclient_runs(native: Path, sockets: str,
     cells = "%load_ext gpu_magic", START_CUDA, "%gpus 3 --restart", "%gpus 3", click
     *_, restart, refused, clicked = run_notebook(native, sockets, tmp_path, *cells)
     assert [output["text"] for output in restart] == [
-        "UsageError: --restart needs somebody to start the kernel again, and a program runs this notebook (nbclient, "
-        "papermill): place %gpus 3 before the first cell that uses CUDA.\n"
+        "UsageError: --restart does not work here because a program runs this notebook (nbclient, papermill). Before "
+        "the first cell that uses CUDA, run %gpus 3\n"
     ]
     said = refused[0]["data"]["text/plain"]
-    assert "start the notebook anew and run %gpus 3 before anything starts CUDA" in said
+    assert "To use only GPU 3, run the notebook again. Before CUDA starts: %gpus 3" in said
     assert "--restart" not in said  # nobody would do it
-    assert clicked[0]["text"].startswith("--restart needs somebody to start the kernel again")
+    assert clicked[0]["text"].startswith("--restart does not work here")

@@ -20,42 +20,48 @@ Run = Any  # the fixture `run`: what is typed -> what is shown
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("torchrun nothing.py", "nothing.py is not there: "),
-        ("train.py", "train.py needs a launcher; try torchrun train.py, or python train.py."),
-        ("-n 9 python -V", "-n 9 with 8 GPUs: from 1 to 8 of them can be used."),
-        ("-n many python -V", "-n is a number of GPUs, and not many."),
-        ("torchrun --gpus 1 show.py", "--gpus is not torchrun's: write it before torchrun."),
-        ("python --background x show.py", "--background is not python's: write it before python."),
-        ("torchrn show.py", "There is no program torchrn here; did you mean torchrun?"),
-        ("accelerate train.py", "accelerate has several commands; try accelerate launch train.py."),
-        ("LR=1 python -V", "LR=1 sets a variable: write --env LR=1, or for GPUs --gpus."),
+        ("torchrun nothing.py", "nothing.py does not exist: "),
+        ("train.py", "train.py needs a launcher. Try torchrun train.py, or python train.py"),
+        ("-n 9 python -V", "-n 9 does not fit 8 GPUs. Try -n 8"),
+        ("-n many python -V", "-n many is not a number of GPUs. Try -n 2"),
+        ("torchrun --gpus 1 show.py", "--gpus is not an option of torchrun. Put it before torchrun"),
+        ("python --background x show.py", "--background is not an option of python. Put it before python"),
+        ("torchrn show.py", "There is no program torchrn here. Did you mean torchrun?"),
+        ("accelerate train.py", "accelerate needs a command. Try accelerate launch train.py"),
+        ("LR=1 python -V", "LR=1 sets a variable. Try --env LR=1, or --gpus to name GPUs"),
         ("python -m torch.distributed.run --nproc_per_node 3 show.py", "contradicts the 8 GPUs"),
-        ("--background python -V", "--background needs a name; try %gpu_launch --background NAME python …"),
-        ("--background true", "--background needs a name; try %gpu_launch --background NAME true …"),
+        ("--background python -V", "--background needs a name. Try %gpu_launch --background NAME python …"),
+        ("--background true", "--background needs a name. Try %gpu_launch --background NAME true …"),
         (
             "--background bash -c 'sleep 1'",
-            "--background needs a name; try %gpu_launch --background NAME bash",
+            "--background needs a name. Try %gpu_launch --background NAME bash",
         ),
-        ("'python -V'", "python -V is one word, as it is in quotes: leave them out."),
-        ("2,0 python -V", "2,0 names GPUs, and no program: write --gpus 2,0 before the command."),
-        ("--gpus 2 0 python -V", "GPUs are separated by commas; try --gpus 2,0."),
-        ("-- -n 2 true", "-n stands where the command begins: options go before that, and before --."),
+        ("'python -V'", "python -V is one word because of its quotes. Omit them."),
+        ("2,0 python -V", "2,0 names GPUs, not a program. Try --gpus 2,0 before the command"),
+        ("--gpus 2 0 python -V", "Separate GPUs by commas. Try --gpus 2,0"),
+        (
+            "-- -n 2 true",
+            "-n is where the command should start. Put options before the command and before --",
+        ),
         ("--gpus 9 python -V", "There is no GPU 9"),
         ("--cwd /nowhere python -V", "/nowhere is not a folder."),
         (
             "--env CUDA_VISIBLE_DEVICES=3 python -V",
-            "CUDA_VISIBLE_DEVICES says which GPUs the command gets: name",
+            "--env cannot set CUDA_VISIBLE_DEVICES, which selects the GPUs. Name",
         ),
-        ("./nowhere/torchrun show.py", "show.py is not there"),
-        ("--env LR python -V", "--env is NAME=value, and not LR."),
-        ("no-such-program", "There is no program no-such-program here, or it is not on the PATH."),
-        ("accelerate launch --gpu_ids 0,1 show.py", "--gpu_ids would replace the GPUs that are chosen"),
-        ("deepspeed --include localhost:0 show.py", "--include would replace the GPUs that are chosen"),
-        ("--in lr python -V", "--in and --out go with a cell"),
-        ("python -V > out.log", "> is a shell's, and there is none: %gpu_launch bash -c '…' starts one."),
-        ("python -V 2>&1 | tail", ">& is a shell's, and there is none"),
-        ("", "Nothing to launch is named: torchrun train.py, for example."),
-        ("'python", "The line can't be read: no closing quotation."),
+        ("./nowhere/torchrun show.py", "show.py does not exist"),
+        ("--env LR python -V", "--env LR is not NAME=value."),
+        ("no-such-program", "There is no program no-such-program here, or it is not on PATH."),
+        ("accelerate launch --gpu_ids 0,1 show.py", "--gpu_ids would replace the chosen GPUs"),
+        ("deepspeed --include localhost:0 show.py", "--include would replace the chosen GPUs"),
+        ("--in lr python -V", "--in and --out need a cell"),
+        (
+            "python -V > out.log",
+            "%gpu_launch runs no shell, so > does not work. To start one: %gpu_launch bash -c '…'",
+        ),
+        ("python -V 2>&1 | tail", "%gpu_launch runs no shell, so >& does not work"),
+        ("", "No command is named. Try torchrun train.py"),
+        ("'python", "The line has no closing quotation."),
     ],
 )
 def test_bad_input_is_one_line_before_anything_starts(run: Run, line: str, says: str) -> None:
@@ -67,28 +73,28 @@ def test_bad_input_is_one_line_before_anything_starts(run: Run, line: str, says:
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        ("--in stepps python", "1", "stepps is not a variable here; did you mean steps?"),
+        ("--in stepps python", "1", "stepps is not a variable here. Did you mean steps?"),
         (
             "--in steps.x python",
             "1",
-            "steps.x is not a variable; variables are named like this: --in lr,steps.",
+            "steps.x is not a variable. Name variables like this: --in lr,steps",
         ),
         (
             "--in steps,lock python",
             "1",
-            "lock can't be handed over: TypeError: cannot pickle '_thread.lock' object",
+            "lock cannot be handed over: TypeError: cannot pickle '_thread.lock' object",
         ),
         ("--in large python", "1", "large: at most 64 MiB can be handed over; save it to a file instead."),
         ("--in array python", "1", "array: at most 64 MiB can be handed over; save it to a file instead."),
         (
             "--out x --background b python",
             "x = 1",
-            "--out needs the end of the command, which --background does",
+            "--out does not go with --background",
         ),
         ("--out result,other python", "result = 1", "--out names other, which the cell never sets."),
-        ("python", "x = 1\n!ls", "it has no magics and no shell, as !ls in line 3."),
+        ("python", "x = 1\n!ls", "magics and shell commands do not run in it (!ls in line 3)."),
         ("python", "for i in [1]\n    pass", "expected ':' in line 2."),
-        ("torchrun train.py", "x = 1", "The cell is the script, so leave out train.py."),
+        ("torchrun train.py", "x = 1", "The cell is the script. Omit train.py"),
     ],
 )
 def test_a_cell_that_can_t_be_a_script_is_one_line(
@@ -108,11 +114,13 @@ def test_what_only_looks_like_something_is_said(run: Run, shell: InteractiveShel
     show = "%gpu_launch -n 1 python -c 'import sys; print(sys.argv[1:])'"
     assert run(f"{show} {{rate}}").startswith("['0.1']\n")
     said = run(f"{show} {{rate}} {{missing}}")
-    assert "{missing} is passed literally: IPython replaces {names} if it knows all in the line.\n" in said
-    no_shell = "is passed literally: no shell runs. bash -c '…' starts one.\n"
-    assert run(f"{show} $HOME").startswith(f"$HOME {no_shell}")
-    assert run(f"{show} ${{HOME}}").startswith(f"${{HOME}} {no_shell}")
-    assert run(f"{show} *.py").startswith(f"*.py {no_shell}")
+    assert (
+        "%gpu_launch passes '{missing}' literally; IPython replaces {names} if all are variables.\n" in said
+    )
+    no_shell = "literally; no shell runs. To start one: bash -c '…'\n"
+    assert run(f"{show} $HOME").startswith(f"%gpu_launch passes '$HOME' {no_shell}")
+    assert run(f"{show} ${{HOME}}").startswith(f"%gpu_launch passes '${{HOME}}' {no_shell}")
+    assert run(f"{show} *.py").startswith(f"%gpu_launch passes '*.py' {no_shell}")
     for line in (
         *(f"{show} {word}" for word in ("'*.py'", "*.nothing", "one.py")),
         "%gpu_launch bash -c 'echo $HOME'",
@@ -135,7 +143,7 @@ def test_a_dry_run_is_a_line_for_a_shell(run: Run, shell: InteractiveShell) -> N
 
 
 def test_a_command_says_which_gpus_it_has_that_nobody_chose(run: Run) -> None:
-    says = "No GPU was chosen here, so it has all 8; --gpus 0,1 before the command takes others.\n"
+    says = "No GPUs were chosen, so all 8 are used. To choose GPUs, add --gpus 0,1\n"
     assert says in run("%gpu_launch true")
     for line in ("--gpus 0,1 true", "-n 2 true"):
         assert says not in run(f"%gpu_launch {line}")
@@ -182,8 +190,8 @@ def test_variables_go_to_a_cell_and_come_back(run: Run, shell: InteractiveShell)
         ),
         ("-n 1 --out result", "result = 2\nimport sys\nsys.exit(0)", 2, "done"),
         # And nothing else.
-        ("-n 1 --out result", "result = 1 / 0", "old", "result did not come back: the cell"),
-        ("-n 2 --each --out result", "result = 1 / 0", "old", "result did not come back: the cell"),
+        ("-n 1 --out result", "result = 1 / 0", "old", "result did not come back because the cell"),
+        ("-n 2 --each --out result", "result = 1 / 0", "old", "result did not come back because the cell"),
     ],
 )
 def test_what_is_there_at_the_end_comes_back(
@@ -226,7 +234,7 @@ def test_variables_go_to_launchers_that_add_arguments(run: Run, shell: Interacti
 
 def test_a_task_can_have_the_name_of_a_program(run: Run) -> None:
     for line in "test printenv CUDA_VISIBLE_DEVICES", "test --gpus 1 printenv CUDA_VISIBLE_DEVICES":
-        assert "test runs; %gpu_tasks test shows what it writes.\n" in run(f"%gpu_launch --background {line}")
+        assert "test runs. To see its output: %gpu_tasks test\n" in run(f"%gpu_launch --background {line}")
         run("%gpu_tasks wait test")
 
 
@@ -239,10 +247,10 @@ def test_an_error_leaves_no_files(
     (machine / "program").chmod(0o755)
     monkeypatch.setattr("tempfile.tempdir", str(machine))
     said = run(f"%gpu_launch {line}")
-    assert re.search("exit code 3|is not there|Exec format error", said)
+    assert re.search("exit code 3|does not exist|Exec format error", said)
     assert list(machine.glob("gpu_magic-*")) == []
 
 
 def test_it_is_explained(run: Run) -> None:
-    assert "%gpu_launch torchrun train.py --lr 1e-3" in run("%gpu_launch --help")
+    assert "%gpu_launch torchrun train.py" in run("%gpu_launch --help")
     assert "%gpu_tasks stop NAME" in run("%gpu_tasks --help")

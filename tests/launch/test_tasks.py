@@ -40,8 +40,8 @@ def test_several_are_stopped_by_their_names(long: Callable[[str], str], names: s
 
 
 def test_only_those_that_are_named_are_stopped(long: Callable[[str], str]) -> None:
-    assert "There is no task other; there are: slow, ev." in long("%gpu_tasks stop ev, other")
-    assert "%gpu_tasks stop needs a task's name. %gpu_tasks lists them." in long("%gpu_tasks stop")
+    assert "There is no task other. There are: slow, ev." in long("%gpu_tasks stop ev, other")
+    assert "%gpu_tasks stop needs a task's name. %gpu_tasks lists the names." in long("%gpu_tasks stop")
     assert all(task.is_running for task in tasks)
     assert long("%gpu_tasks stop ev").startswith("ev: sleep 600: stopped")
     listed = long("%gpu_tasks").splitlines()
@@ -50,10 +50,10 @@ def test_only_those_that_are_named_are_stopped(long: Callable[[str], str]) -> No
 
 
 def test_a_verb_has_its_place(long: Callable[[str], str]) -> None:
-    assert long("%gpu_tasks slow --stop").startswith("UsageError: There is no --stop; try %gpu_tasks stop.")
-    assert "There is no task stop; there are: slow, ev." in long("%gpu_tasks slow, ev stop")
-    assert "There is no task stopp; did you mean %gpu_tasks stop?" in long("%gpu_tasks stopp slow")
-    assert "There is no task slwo; did you mean slow?" in long("%gpu_tasks stop slwo")
+    assert long("%gpu_tasks slow --stop").startswith("UsageError: There is no --stop. Try %gpu_tasks stop")
+    assert "There is no task stop. There are: slow, ev." in long("%gpu_tasks slow, ev stop")
+    assert "There is no task stopp. Did you mean %gpu_tasks stop?" in long("%gpu_tasks stopp slow")
+    assert "There is no task slwo. Did you mean slow?" in long("%gpu_tasks stop slwo")
     assert all(task.is_running for task in tasks)
 
 
@@ -78,9 +78,9 @@ def test_a_command_is_shown_as_it_is_typed(run: Callable[[str], str]) -> None:
 
 def test_a_name_is_one_that_its_line_can_have(long: Callable[[str], str]) -> None:
     for name in "wait", "stop", "a,b":
-        assert f"{name} can't be a task's name." in long(f"%gpu_launch --background {name} true")
-        assert f"a {name} can't be a task's name." in long(f"%gpu_launch --background 'a {name}' true")
-        assert f"{name} can't be a task's name." in long(
+        assert f"{name} cannot be a task's name." in long(f"%gpu_launch --background {name} true")
+        assert f"a {name} cannot be a task's name." in long(f"%gpu_launch --background 'a {name}' true")
+        assert f"{name} cannot be a task's name." in long(
             f"get_ipython().run_cell_magic('on_gpu', 'cpu --background {name}', '1')"
         )
     assert "slow already runs. Choose another name, or stop it: %gpu_tasks stop slow" in long(

@@ -86,7 +86,7 @@ def test_a_line_is_measured(loaded: InteractiveShell, code: str) -> None:
     assert typed.text.startswith("Wall ")
 
 
-GOES_WITH = "UsageError: %gpu_time goes with on, off, report or code"
+GOES_WITH = "UsageError: %gpu_time takes on, off, report or code"
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ GOES_WITH = "UsageError: %gpu_time goes with on, off, report or code"
     [
         ("%gpu_time", GOES_WITH),
         ("%gpu_time --json", GOES_WITH),
-        ("%gpu_time --jsonx", "UsageError: There is no --jsonx; the option is --json"),
-        ("%gpu_time --json --jason x", "UsageError: There is no --jason; the option is --json"),
-        ("%gpu_time await f()", "UsageError: %gpu_time can't await in a line"),
+        ("%gpu_time --jsonx", "UsageError: There is no --jsonx. The only option is --json"),
+        ("%gpu_time --json --jason x", "UsageError: There is no --jason. The only option is --json"),
+        ("%gpu_time await f()", "UsageError: %gpu_time cannot await in a line"),
         ("%%gpu_time 3\nx = 5", "UsageError: %%gpu_time takes no 3"),
-        ("%%gpu_time --jason\nx = 5", "UsageError: There is no --jason; did you mean --json?"),
+        ("%%gpu_time --jason\nx = 5", "UsageError: There is no --jason. Did you mean --json?"),
         ("%gpu_time reprot", "NameError: name 'reprot' is not defined"),
-        ("%gpu_time on off", "UsageError: 'on off' is not Python (invalid syntax). %gpu_time goes with on,"),
+        ("%gpu_time on off", "UsageError: 'on off' is not Python (invalid syntax). %gpu_time takes on,"),
         ("%gpu_time report x", "UsageError: 'report x' is not Python (invalid syntax)."),
         ("%gpu_time train(", "UsageError: 'train(' is not Python (incomplete input)."),
         ("%gpu_time 1/0", "ZeroDivisionError"),
@@ -162,5 +162,5 @@ def test_a_simulation_that_is_described_wrongly(
     assert typed.result.result == 42
     assert "The cell was not measured: 'bogus' is not a machine" in typed.printed
     typed = Typed(shell, "%%gpu_time\nx = 1")
-    assert "The cell has not run." in typed.printed
+    assert "The cell did not run." in typed.printed
     assert "x" not in shell.user_ns

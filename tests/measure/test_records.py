@@ -90,7 +90,7 @@ def test_without_a_driver_the_times_are_told_and_why_there_are_no_gpus() -> None
         machine.refusal = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
         usage = measure()
     assert usage.gpus == ()
-    assert "driver is installed and not loaded" in usage.problem
+    assert "driver is installed but not loaded" in usage.problem
 
 
 def test_what_stays_and_what_a_gpu_that_is_lost_leaves(machine: Machine) -> None:
@@ -394,13 +394,13 @@ def of(usage: CellUsage = USAGE, **gpu: Any) -> CellUsage:
     ("gpu", "says"),
     [
         ({}, "80 % busy, idle for 400 ms, peak about 12.0 GiB (driver), nothing stayed, 532 J (whole GPU)"),
-        ({"busy": UNKNOWN, "energy": UNKNOWN}, "how busy is not known, peak about 12.0 GiB (driver), noth"),
-        ({"energy": UNKNOWN}, "nothing stayed, energy not known"),
+        ({"busy": UNKNOWN, "energy": UNKNOWN}, "utilization unknown, peak about 12.0 GiB (driver), noth"),
+        ({"energy": UNKNOWN}, "nothing stayed, energy unknown"),
         ({"others": (CHEN,)}, "80 % busy (60 % by this process), idle for"),
         ({"others": (CHEN,)}, "shared with train��[31m.py (chen)"),
         ({"others": JOBS}, "shared with job0, job1, job2 and 2 more"),
-        ({"peak": UNKNOWN}, "idle for 400 ms, memory not known, 532 J"),
-        ({"is_exact": True, "peak_by": "JAX", "stayed": -GIB}, "peak 12.0 GiB (JAX), 1.0 GiB given back"),
+        ({"peak": UNKNOWN}, "idle for 400 ms, memory unknown, 532 J"),
+        ({"is_exact": True, "peak_by": "JAX", "stayed": -GIB}, "peak 12.0 GiB (JAX), 1.0 GiB freed"),
         ({"energy": 0.236, "stayed": 6 << 20}, "6.0 MiB stayed, 0.24 J (whole GPU)"),
     ],
 )
@@ -419,7 +419,7 @@ def test_a_line_for_each_gpu_and_for_none_why() -> None:
     assert repr(replace(USAGE, gpus=())).endswith(" · no GPU was used")
     why = replace(USAGE, gpus=(), problem="No driver is here. Install one.")
     assert repr(why).endswith(" · No driver is here")
-    assert "too short to tell how busy" in repr(of(replace(USAGE, wall=0.5), busy=UNKNOWN))
+    assert "too short to measure utilization" in repr(of(replace(USAGE, wall=0.5), busy=UNKNOWN))
     short = replace(USAGE, gpus=(replace(GPU, energy=UNKNOWN), GpuUsage("cuda:1"))).summary()
     assert short == "[3] 2 s · cuda:0 = GPU 2: 80 % busy, peak about 12.0 GiB · cuda:1: used"
 
@@ -455,7 +455,7 @@ def test_the_history_is_a_table_the_longest_first_and_a_data_frame() -> None:
     assert heading.split() == ["Cell", "Wall", "CPU", "Busy", "Peak", "Energy", "GPUs"]
     assert rows[0].split() == "[3] 2 s 1.5 s 80 % 12.0 GiB 532 J GPU 2 train()".split()
     assert rows[1].endswith("short()")
-    assert total == "2 measured, 2.1 s in all, 532 J of whole GPUs, whoever used them."
+    assert total == "2 measured, 2.1 s in all, 532 J of whole GPUs (all users)."
     # Joules of some GPUs are not those of the cell.
     two = replace(USAGE, gpus=(GPU, replace(GPU, gpu="GPU 3", busy=40.0, energy=UNKNOWN)))
     row = repr(History([two])).splitlines()[1]
@@ -464,4 +464,4 @@ def test_the_history_is_a_table_the_longest_first_and_a_data_frame() -> None:
     assert list(frame["code"]) == ["short()", "train()"]
     assert frame["peak"][1] == 12 * GIB
     many = repr(History([USAGE] * 50))
-    assert (len(many.splitlines()), "the 40 longest are shown" in many) == (42, True)
+    assert (len(many.splitlines()), "showing the 40 longest" in many) == (42, True)

@@ -33,12 +33,12 @@ if ELSEWHERE:
 
     from tests.programs.reached import devices_of
 
-NO_CUDA = f"cuda:0 can't be used: TensorFlow {version('tensorflow-cpu')} is built without CUDA."
-OR = " --or-cpu moves to the CPU."
-NO_GPU = f"cuda:0 can't be used: JAX {version('jax')} has no GPU here."
+NO_CUDA = f"cuda:0 cannot be used: TensorFlow {version('tensorflow-cpu')} is built without CUDA."
+OR = " To move to the CPU instead, add --or-cpu"
+NO_GPU = f"cuda:0 cannot be used: JAX {version('jax')} has no GPU here."
 AGAIN = "create it again in a cell with %%on_gpu"
-KERAS = f"Keras can't move its own objects (Dense): {AGAIN}, then new.set_weights(old.get_weights())."
-VARIABLE = f"TensorFlow can't move a tf.Variable: {AGAIN}, and assign to it."
+KERAS = f"Keras cannot move its own objects (Dense): {AGAIN}, then new.set_weights(old.get_weights())."
+VARIABLE = f"TensorFlow cannot move a tf.Variable: {AGAIN}, and assign to it."
 CPU = "Moving to the CPU: "
 
 if ELSEWHERE:
@@ -200,7 +200,7 @@ def test_a_dry_run_starts_no_framework(run: Runner) -> None:
             *("", "CPU:0"),
         ],
         "all": [
-            ["t  EagerTensor    on cpu already", "All of it is on the CPU already."],
+            ["t  EagerTensor    already on cpu", "Everything is already on the CPU."],
             *(f"{CPU}t: {NO_CUDA}\n", "CPU:0"),
         ],
     }
@@ -230,8 +230,8 @@ def test_or_cpu():
 
 # Calls, and why each is refused.
 REFUSED: dict[str, str | None] = {
-    "to_gpu(gone, 'cpu:1')": "A JAX array of shape (3,) was donated, and deleted by that: it has no data to move.",
-    "to_gpu(np.ones(2), 'cpu:1', numpy='jax')": "JAX would make float32 of float64, as jax_enable_x64 is not set: "
+    "to_gpu(gone, 'cpu:1')": "A JAX array of shape (3,) was donated and thereby deleted: it has no data to move.",
+    "to_gpu(np.ones(2), 'cpu:1', numpy='jax')": "JAX would convert float64 to float32 because jax_enable_x64 is not set: "
     'convert it yourself, with .astype("float32").',
     "to_gpu(jnp.ones(2), 0)": NO_GPU + OR,
     "to_gpu(tf.ones(2), 1)": NO_CUDA.replace("cuda:0", "cuda:1") + OR,

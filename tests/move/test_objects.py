@@ -36,9 +36,9 @@ if ELSEWHERE:
     from tests.programs import reached
 
 WHOLE = (
-    "of transformers can't be moved as a whole (24 bytes on cpu). Create it again in a cell with %%on_gpu."
+    "of transformers cannot be moved as a whole (24 bytes on cpu). Create it again in a cell with %%on_gpu."
 )
-LOADED = "stays on the CPU, where a DataLoader's workers read it: move each batch (32 bytes on cpu)."
+LOADED = "stays on the CPU, where a DataLoader's workers read it. Move each batch (32 bytes on cpu)."
 RAISING = ("Shape", "Class", "OfOddType", "Dtype", "To", "OddNet", "names and keys")
 
 
@@ -124,14 +124,14 @@ def test_kept_alive():
 @gives(
     [
         [
-            "Not moved: x, y, with the old copy (8 bytes on cpu). Names that belong together move together in one "
-            "line; datasets and outputs stay.",
-            "optimizer has some of what has moved, and 48 bytes elsewhere: move optimizer as well.",
-            "Not looked at in full, as that would take too long: much and more.",
+            "Not moved: x, y, with the old copy (8 bytes on cpu). Move variables that share arrays in one line. "
+            "Datasets and outputs stay.",
+            "optimizer shares arrays that moved, but still has 48 bytes elsewhere. Also move optimizer.",
+            "Not searched in full because that takes too long: much and more.",
         ],
         [
             "40 bytes moved to pretend:1.",
-            "net has some of what has moved, and 24 bytes elsewhere: move net as well.",
+            "net shares arrays that moved, but still has 24 bytes elsewhere. Also move net.",
         ],
         ["only  list                    nothing to move", "8 bytes moved to pretend:1."],
     ]
@@ -206,13 +206,13 @@ def test_data():
         "all": ["8 bytes moved to pretend:1.", f"pipe: a Pipeline {WHOLE}"],
         "scripted": [
             "24 bytes moved to pretend:1.",
-            "odd stays: A scripted module keeps its tensors outside Python: use its own .to(device).",
+            "odd stays: A scripted module keeps its tensors outside Python. Use its own .to(device)",
         ],
         "seen": [{"cpu": 24}, {"cpu": 24}, {}],
     }
 )
 def test_left_behind():
-    """What can't be moved as a whole is named, as a variable or within one, and its parts can be moved."""
+    """What cannot be moved as a whole is named, as a variable or within one, and its parts can be moved."""
     table = TensorDataset(torch.ones(4, 2))
     space = {"pipe": Pipeline(), "data": table, "loader": DataLoader(table)}
     found = {name: placement_error(move, name, space) for name in space}
@@ -304,7 +304,7 @@ if ELSEWHERE:
 @gives(
     {
         **{kind: ["pretend:1"] for kind in RAISING},
-        "type": "There is nothing to move in type (OfOddType): no framework's arrays.",
+        "type": "Nothing to move in type (OfOddType): no framework's arrays.",
     }
 )
 def test_odd():

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Run = Callable[[str], list[str]]
 
 GPU = "cuda:{0} = GPU {0} (SIMULATED NVIDIA A100-SXM4-80GB)"
-OLD = "with the old copy (1.0 MiB on cpu). Names that belong together move together in one line; datasets and outputs stay."
+OLD = "with the old copy (1.0 MiB on cpu). Move variables that share arrays in one line. Datasets and outputs stay."
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_there_and_back(run: Run, shell: InteractiveShell) -> None:
     assert new is not pair
     assert batch["x"] is batch["rows"][0] is new[0] is new[1]
     assert batch["x"].ordinal == 1
-    assert f"All of it is on {GPU.format(1)} already." in run("%to_gpu batch --device 1")
+    assert f"Everything is already on {GPU.format(1)}." in run("%to_gpu batch --device 1")
     assert run("%to_cpu batch pair")[-1] == "1.0 MiB moved to the CPU."
 
 
@@ -92,29 +92,29 @@ def test_ways_to_write_it(run: Run, shell: InteractiveShell, line: str) -> None:
 
 
 BAD = {
-    "%to_gpu batc": "batc is not a variable here; did you mean batch?",
-    "%to_gpu stat.x": "stat is not a variable here; did you mean state?",
-    "%to_gpu": "Which variables? %to_gpu model batch names them, --all is every one.",
-    "%to_cpu": "Which variables? %to_cpu model batch names them, --all is every one.",
-    "%to_gpu state.wight": "object has no attribute 'wight'; did you mean weight?",
+    "%to_gpu batc": "batc is not a variable here. Did you mean batch?",
+    "%to_gpu stat.x": "stat is not a variable here. Did you mean state?",
+    "%to_gpu": "No variable is named. Try %to_gpu model batch, or %to_gpu --all",
+    "%to_cpu": "No variable is named. Try %to_cpu model batch, or %to_cpu --all",
+    "%to_gpu state.wight": "object has no attribute 'wight'. Did you mean weight?",
     "%to_gpu state.hidden": "object has no attribute 'hidden'",  # and _hidden is not for users
-    "%to_gpu state.weight.rael": "AttributeError: 'float' object has no attribute 'rael'; did you mean real?",
+    "%to_gpu state.weight.rael": "AttributeError: 'float' object has no attribute 'rael'. Did you mean real?",
     "%to_gpu odd.x": "object has no attribute 'x'",
     "%to_gpu batch['z']": "batch['z'] raises KeyError: 'z'",
     '%to_gpu batch[key] data["x y"]': "data is not a variable here.",
     "%to_gpu batch.values()": "'batch.values()' is not a variable, attribute or item.",
     "%to_gpu batch.copy()[key]": "'batch.copy()[key]' is not a variable, attribute or item.",
     "%to_gpu batch[": "'batch[' is not a variable, attribute or item.",
-    "%to_gpu x[1]": "x[1] is a part of an Array: move x.",
-    "%to_gpu pair[0]": "pair[0] is a part of a tuple: move pair.",
-    "%to_gpu frozen.x": "frozen.x is a part of a Frozen: move frozen.",
-    "%to_gpu n": "There is nothing to move in n (int): no framework's arrays.",
-    "%to_gpu a": "a is a NumPy array, which has no device: --numpy torch (or numpy='torch') makes it a ",
-    "%to_gpu x --device 9": "x: cuda:9 can't be used: there are eight.",
+    "%to_gpu x[1]": "x[1] is part of an Array. Move all of it: x",
+    "%to_gpu pair[0]": "pair[0] is part of a tuple. Move all of it: pair",
+    "%to_gpu frozen.x": "frozen.x is part of a Frozen. Move all of it: frozen",
+    "%to_gpu n": "Nothing to move in n (int): no framework's arrays.",
+    "%to_gpu a": "a is a NumPy array, which has no device. To convert it to a tensor on the GPU: --numpy torch",
+    "%to_gpu x --device 9": "x: cuda:9 cannot be used: there are eight.",
     "%to_gpu x --device nowhere": "'nowhere' is not a device",
-    "%to_gpu x --device -1": "'-1': devices are numbered from 0; cpu is the CPU.",
-    "%to_gpu x --all": "--all is every variable, and x is also named: use one of the two.",
-    "%to_gpu x cuda:1": "cuda:1 is not a variable here. %to_gpu takes a device as --device cuda:1.",
+    "%to_gpu x --device -1": "'-1': devices are numbered from 0. For the CPU: cpu",
+    "%to_gpu x --all": "--all means every variable, but x is also named. Use one of the two.",
+    "%to_gpu x cuda:1": "cuda:1 is not a variable. To name a device: --device cuda:1",
 }
 
 
@@ -166,7 +166,7 @@ def test_what_does_not_fit_is_refused_and_simulated_memory_is_not_free(
 def test_or_cpu_moves_to_the_cpu_and_says_so(run: Run) -> None:
     run("%to_gpu x")
     assert run("%to_gpu x --device smi:9 --or-cpu") == [
-        "Moving to the CPU: There is no GPU 9: this machine has GPUs 0 to 7.",
+        "Moving to the CPU: There is no GPU 9. This machine has GPUs 0 to 7.",
         "x  Array: 1 array  1.0 MiB  cuda:0 → cpu",
         "1.0 MiB moved to the CPU.",
     ]
@@ -175,7 +175,7 @@ def test_or_cpu_moves_to_the_cpu_and_says_so(run: Run) -> None:
 def test_a_move_that_fails_is_undone(framework: EightGpus, run: Run, shell: InteractiveShell) -> None:
     shell.push({"held": [Array(1)]})
     framework.sticky = "CUDA error: an illegal memory access was encountered"
-    said = f"Moving to cuda:2 failed, and all is as it was: RuntimeError: {framework.sticky}"
+    said = f"Moving to cuda:2 failed, so nothing was changed: RuntimeError: {framework.sticky}"
     assert run("%to_gpu held --device 2") == [f"UsageError: {said}"]
     assert shell.user_ns["held"][0].ordinal == 1
 

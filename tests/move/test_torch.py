@@ -31,8 +31,8 @@ if ELSEWHERE:
 
     from tests.programs.reached import devices_of, form, storage
 
-NO_DEVICE = "cuda:9 can't be used: PyTorch sees pretend:0, pretend:1, pretend:2 and pretend:3."
-OR = " --or-cpu moves to the CPU."
+NO_DEVICE = "cuda:9 cannot be used: PyTorch sees pretend:0, pretend:1, pretend:2 and pretend:3."
+OR = " To move to the CPU instead, add --or-cpu"
 
 
 def allocated(index):
@@ -159,7 +159,7 @@ def test_leaves():
 @gives(
     [
         *("cpu", "pretend:0", 2),
-        "A Parameter of shape (8, 2) can't be moved to pretend:0: a graph, a hook or a weak reference holds on to it. "
+        "A Parameter of shape (8, 2) cannot be moved to pretend:0: a graph, a hook or a weak reference holds on to it. "
         "Delete what was computed with it (a loss, outputs), and try again. Nothing was changed.",
         "cpu",
     ]
@@ -339,8 +339,8 @@ def test_destinations():
 
 @gives(
     [
-        "4.0 MiB do not fit on pretend:1, where 3.0 MiB are free. Move fewer, or see what %gpu_free gives back. Nothing "
-        "was changed.",
+        "4.0 MiB do not fit on pretend:1, where 3.0 MiB are free. Nothing was changed. Move fewer, or free memory with "
+        "%gpu_free",
         *(0, "cpu", "pretend:2", "pretend:3"),
     ]
 )
@@ -377,25 +377,24 @@ def test_numpy_arrays(run: Runner, device: str) -> None:
 
 # Calls, and why each is refused.
 REFUSED: dict[str, str | None] = {
-    "to_gpu('model')": "to_gpu moves a variable, and 'model' is a string: remove the quotes.",
-    "to_gpu(3)": "There is nothing to move in it (int): no framework's arrays.",
-    "to_gpu(scheduler)": "There is nothing to move in it (OneCycleLR): no framework's arrays.",
-    "to_gpu(torch.amp.GradScaler('cpu'))": "There is nothing to move in it (GradScaler): no framework's arrays.",
+    "to_gpu('model')": "'model' is a string, not a variable. Remove the quotes.",
+    "to_gpu(3)": "Nothing to move in it (int): no framework's arrays.",
+    "to_gpu(scheduler)": "Nothing to move in it (OneCycleLR): no framework's arrays.",
+    "to_gpu(torch.amp.GradScaler('cpu'))": "Nothing to move in it (GradScaler): no framework's arrays.",
     "to_gpu(torch.ones(2, device='meta'), or_cpu=True)": "A Tensor of shape (2,) is on the meta device and has no "
     "data to move.",
-    "to_gpu(resized)": "A Tensor of shape (100,) has no memory at present (its storage was resized).",
-    "to_gpu(torch.jit.script(model))": "A scripted module keeps its tensors outside Python: use its own "
-    ".to(device).",
+    "to_gpu(resized)": "A Tensor of shape (100,) has no memory now (its storage was resized).",
+    "to_gpu(torch.jit.script(model))": "A scripted module keeps its tensors outside Python. Use its own "
+    ".to(device)",
     "to_gpu(torch.export.export(model, (torch.ones(1, 2),)))": "An exported program has its device in its graph: "
     'torch.export.passes.move_to_device_pass(program, "cuda:0") returns one for another.',
-    "to_gpu(ones, '0,1')": "Variables go to one device, and 0,1 names 2.",
+    "to_gpu(ones, '0,1')": "Variables go to one device, but 0,1 names 2.",
     "to_gpu(ones, 9)": NO_DEVICE + OR,
-    "to_gpu(np.ones(2))": "it is a NumPy array, which has no device: --numpy torch (or numpy='torch') makes it a "
-    "PyTorch tensor there. jax and cupy also work.",
-    "to_gpu(np.ones(2), numpy='jax')": "NumPy's arrays can become those of torch or jax or cupy once that is "
-    "imported, and not of jax.",
-    "to_gpu(np.ones(2, np.longdouble), 0, numpy='torch')": "PyTorch has no tensors of NumPy's float128.",
-    "to_gpu(np.array(['a']), 0, numpy='torch')": "it is NumPy's, and no framework has arrays of <U1.",
+    "to_gpu(np.ones(2))": "it is a NumPy array, which has no device. To convert it to a tensor on the GPU: "
+    "--numpy torch (in Python: numpy='torch'), or jax or cupy.",
+    "to_gpu(np.ones(2), numpy='jax')": "--numpy jax is not possible. First import one of torch, jax, cupy.",
+    "to_gpu(np.ones(2, np.longdouble), 0, numpy='torch')": "PyTorch has no float128 tensors.",
+    "to_gpu(np.array(['a']), 0, numpy='torch')": "it is NumPy's, but no framework has arrays of <U1.",
 }
 
 

@@ -105,7 +105,7 @@ def failing(like_cuda):
 @gives(
     [
         [
-            "pretend:1 ran out of memory after some. All is as it was. Move fewer, or see what %gpu_free gives back."
+            "pretend:1 ran out of memory after some. Nothing was changed. Move fewer, or free memory with %gpu_free"
         ],
         *([], True),
         *("cpu", "pretend:1", "pretend:1"),  # the tuple that was given, and what has moved at last
@@ -223,7 +223,7 @@ FAILED = {
 def test_each_step_is_undone_whatever_another_one_raises(run: Runner, like_cuda: bool) -> None:
     found = run(failing, like_cuda)
     for kind, error in FAILED.items():
-        said = f"Moving to pretend:0 failed, and all is as it was: {error}"
+        said = f"Moving to pretend:0 failed, so nothing was changed: {error}"
         is_same = kind != "its own to raises"  # what moved itself was told to go back
         assert found[kind] == [said, is_same, ["cpu"], 0], kind
 

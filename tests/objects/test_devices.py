@@ -295,4 +295,4 @@ def test_odd_objects_are_passed_over_and_each_type_is_warned_of_once(run: Runner
     found, said = run(odd_objects)
     assert found == [{"cpu": 4}] * 9
     assert len(said) == len(set(said))
-    assert any("Raising'> can't be looked into (RuntimeError)" in one for one in said)
+    assert any("Raising'> cannot be searched (RuntimeError)" in one for one in said)

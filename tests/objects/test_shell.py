@@ -100,7 +100,7 @@ def test_the_machine_is_read_as_seldom_as_can_be(
 
 
 def test_where_lists_what_holds_arrays_or_what_is_named(run: Run) -> None:
-    assert run("%where") == ["No variable here holds arrays of a framework that is imported."]
+    assert run("%where") == ["No variable holds arrays of an imported framework."]
     run("x, y, _private, z = Array(3), [Array(1), Array(None)], Array(1), [3, globals()]")
     found = [
         f"x  cuda:3 = GPU 3 {A100}: 1.0 MiB",
@@ -111,8 +111,8 @@ def test_where_lists_what_holds_arrays_or_what_is_named(run: Run) -> None:
     assert run("%where x y z") == [*found, "z  no arrays"]
     assert run("%where [x,x]") == [f"[x,x]  {found[0][3:]}"]
     for line, error in (
-        ("nothing", "nothing is not a variable here. %where alone lists all."),
-        ("1 +", "+ is not an expression; several are separated by spaces or commas. %where alone"),
+        ("nothing", "nothing is not a variable here. %where lists all."),
+        ("1 +", "+ is not an expression. Separate several by spaces or commas. %where lists"),
     ):
         (said,) = run(f"%where {line}")
         assert said.startswith(f"UsageError: {error}")
@@ -186,10 +186,10 @@ def test_what_tasks_that_have_ended_keep_is_dropped(run: Run, work: str) -> None
 def test_what_no_variable_leads_to_is_said(framework: EightGpus, run: Run) -> None:
     framework.reserved = MIB
     run("kept = Array(1)")
-    assert any(line.startswith("7.0 MiB more that no variable was seen to hold") for line in run("%gpu_free"))
+    assert any(line.startswith("7.0 MiB more that no variable holds") for line in run("%gpu_free"))
     assert run("%gpu_free x")[0].startswith("UsageError: %gpu_free takes no names")
     framework.sticky = "CUDA error: an illegal memory access was encountered\nCompile"
-    assert run("%gpu_free")[8] == f"EightGpus can't empty its cache: {framework.sticky[:52]}"
+    assert run("%gpu_free")[8] == f"EightGpus cannot empty its cache: {framework.sticky[:52]}"
 
 
 def test_without_a_shell_no_variable_is_known(framework: EightGpus) -> None:
@@ -203,7 +203,7 @@ def test_without_a_shell_no_variable_is_known(framework: EightGpus) -> None:
 
 def test_what_holds_too_much_is_named(run: Run) -> None:
     run("class Record: pass\nmuch, x = [Record() for _ in range(60_000)], Array(0)")
-    too_long = "Not looked at in full, as that would take too long"
+    too_long = "Not searched in full because that takes too long"
     assert run("%where")[1:] == [f"{too_long}: much."]
     assert run("%where much") == ["much  no arrays"]
     run("[Record() for _ in range(60_000)]")
@@ -238,12 +238,10 @@ def test_who_holds_what_and_what_would_come_back(run: Run, machine: Machine) -> 
     run("Array(2, 8 << 20)")
     said = run("def take():\n    within = Array(2, 16 << 20)\n    raise NoMemoryError(2, 4 << 30)\ntake()")
     head, ours, others, back = said[-4:]
-    assert head.startswith(f"Out of memory on cuda:2 = GPU 2 {A100}: 4.0 GiB more were asked for, 6")
+    assert head.startswith(f"Out of memory on cuda:2 = GPU 2 {A100}: 4.0 GiB more were requested, 6")
     assert ours == "  this kernel  model (64 MiB) and pair (1.0 MiB)"
     assert others == "  others       maria: train.py, 18.0 GiB"
-    assert back == (
-        "  %gpu_free    would give back the last error's traceback (16 MiB) and Out[2] (8.0 MiB)."
-    )
+    assert back == ("  %gpu_free    would free the last error's traceback (16 MiB) and Out[2] (8.0 MiB).")
 
 
 CAUGHT = "try:\n    raise NoMemoryError(2, 1)\nexcept NoMemoryError as error:\n    "
@@ -268,9 +266,9 @@ def test_it_is_told_of_no_other_error(run: Run, cell: str, is_told: bool) -> Non
 def test_a_gpu_that_is_not_known_is_not_named(framework: EightGpus, shell: InteractiveShell) -> None:
     shell.user_ns["x"] = Array(5)
     assert shortage_lines(NoMemoryError(None, 1 << 30), shell) == [
-        "Out of memory: 1.0 GiB more were asked for.",
+        "Out of memory: 1.0 GiB more were requested.",
         "  this kernel  x (1.0 MiB)",
-        "  %gpu_free    would give nothing back.",
+        "  %gpu_free    would free nothing.",
     ]
 
 
@@ -281,4 +279,4 @@ def test_the_memory_of_two_frameworks_on_a_gpu_is_added(
     with registered(tmp_path, second=True) as framework:
         framework.reserved = 3 * MIB
         said = shortage_lines(NoMemoryError(2, 1), shell)
-    assert "  this kernel  no variable leads to 5.0 MiB" in said
+    assert "  this kernel  no variable holds 5.0 MiB" in said

@@ -66,7 +66,7 @@ def test_blocks_within_blocks_and_what_they_give(
 ) -> None:
     cell(f"import abacus\n{code}")
     assert found == makes
-    said = "Running on the CPU: cuda:7 can't be used: Abacus has 4.\n" if "on_gpu(7" in code else ""
+    said = "Running on the CPU: cuda:7 cannot be used: Abacus has 4.\n" if "on_gpu(7" in code else ""
     assert (sys.modules["abacus"].made(), capsys.readouterr().out) == ("cpu", said)
 
 
@@ -101,22 +101,22 @@ def test_a_block_is_entered_within_itself_and_in_two_threads_and_a_function_has_
     ("call", "error"),
     [
         *((f"on_gpu({one})", "does not name a device") for one in ("b'1'", "{0, 1}", "True", "print", "None")),
-        ("on_gpu(1)(lambda: (yield))", "can't decorate a coroutine"),
-        ("async def later(): ...\non_gpu(1)(later)", "can't decorate a coroutine"),
-        ("class Caller:\n    async def __call__(self): ...\non_gpu(1)(Caller())", "can't decorate a coroutine"),
+        ("on_gpu(1)(lambda: (yield))", "cannot decorate a coroutine"),
+        ("async def later(): ...\non_gpu(1)(later)", "cannot decorate a coroutine"),
+        ("class Caller:\n    async def __call__(self): ...\non_gpu(1)(Caller())", "cannot decorate a coroutine"),
         ("on_gpu(1)(int)", "is not a function"),
         ("on_gpu(1)(3)", "3 is not a function"),
         ("on_gpu(0, only=3)", "only=3 names no frameworks"),
         ("on_gpu(0, only='')", "--only needs a framework: torch"),
-        ("on_gpu(0, only='jaxx')", "no framework has that name; it can be torch, tensorflow, jax, "),
-        ("on_gpu('cpu:0,cpu:1')", "--mirror (TensorFlow, Keras on it), torch.nn.DataParallel"),
-        ("on_gpu('cpu,0')", "A cell runs on one device: try cpu or 0."),
-        ("on_gpu('cpu', mirror=True)", "--mirror has nothing to mirror over on cpu alone"),
+        ("on_gpu(0, only='jaxx')", "names no framework. Known: torch, tensorflow, jax, "),
+        ("on_gpu('cpu:0,cpu:1')", "--mirror (TensorFlow), torch.nn.DataParallel"),
+        ("on_gpu('cpu,0')", "A cell runs on one device. Try cpu or 0"),
+        ("on_gpu('cpu', mirror=True)", "--mirror needs GPUs, and only cpu is named"),
         ("with on_gpu('cpu:1,cpu:2', only='abacus', mirror=True): found.append(1)", "--mirror is for"),
-        ("import abacus\nwith on_gpu(4): found.append(abacus)", "cuda:4 can't be used: Abacus has 4."),
+        ("import abacus\nwith on_gpu(4): found.append(abacus)", "cuda:4 cannot be used: Abacus has 4."),
         (
             "import abacus, quipu\nwith on_gpu(2): found += [abacus, quipu]",
-            "cuda:2 can't be used: Quipu has 1. --only abacus leaves the others out.",
+            "cuda:2 cannot be used: Quipu has 1. To leave it out, add --only abacus",
         ),
         ("import quipu\nwith on_gpu(2, only='quipu'): found.append(1)", "Quipu has 1."),
         ("import layers, abacus as a\nwith on_gpu(7, only='layers'): found.append(1)", "Abacus has 4."),
@@ -130,9 +130,9 @@ def test_what_can_not_begin_says_why_and_nothing_runs(call: str, error: str) -> 
 def test_without_a_framework_the_machine_says_why_and_a_physical_gpu_has_both_names() -> None:
     with simulate("4xA100-80GB"):
         no_framework = refused("with on_gpu(0, only='abacus'): found.append(1)")
-        assert "cuda:0 can't be used: the GPUs here are SIMULATED" in no_framework
+        assert "cuda:0 cannot be used: the GPUs here are SIMULATED" in no_framework
         both_names = refused("import quipu\nwith on_gpu('smi:3'): found.append(quipu)")
-        assert "smi:3 (cuda:3) can't be used: Quipu has 1." in both_names
+        assert "smi:3 (cuda:3) cannot be used: Quipu has 1." in both_names
 
 
 # Imports inside
@@ -157,7 +157,7 @@ def test_one_that_can_not_run_there_is_told_at_the_end_and_its_import_is_whole(
 ) -> None:
     import abacus
 
-    with pytest.raises(PlacementError, match="cuda:2 can't be used: Quipu has 1"):
+    with pytest.raises(PlacementError, match="cuda:2 cannot be used: Quipu has 1"):
         cell("import abacus\nwith on_gpu(2):\n    abacus.made()\n    import quipu")
     assert sys.modules["quipu"].made() == abacus.made() == "cpu"
     del sys.modules["quipu"]
@@ -221,7 +221,7 @@ def test_an_import_that_is_not_noticed_is_told(way: str) -> None:
 
         with finder(find_spec):
             __import__("abacus")
-    with pytest.warns(PlacementWarning, match="first imported in another thread, or by an unusual loader"):
+    with pytest.warns(PlacementWarning, match="because another thread or an unusual loader imported it"):
         block.__exit__(None, None, None)
     module: Any = sys.modules["abacus"]
     assert module.made() == "cpu"
@@ -261,7 +261,7 @@ def test_namesakes_are_left_alone(fakes: Path) -> None:
 def test_a_framework_that_can_not_be_set_is_left_out_of_blocks_that_use_another_one() -> None:
     cell("import abacus, quipu")
     QUIPU.error = AttributeError("knots have moved")
-    why = "Quipu can't be set to {}: AttributeError: knots have moved."
+    why = "Quipu cannot be set to {}: AttributeError: knots have moved."
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
@@ -269,14 +269,14 @@ def test_a_framework_that_can_not_be_set_is_left_out_of_blocks_that_use_another_
     assert len(caught) == 1
     assert str(caught[0].message).startswith(why.format("cuda:0"))
     both = refused("import abacus, quipu\nwith on_gpu(0): found += [abacus, quipu]")
-    assert both == f"{why.format('cuda:0')} --only abacus leaves the others out."
+    assert both == f"{why.format('cuda:0')} To leave it out, add --only abacus"
     assert refused("import quipu\nwith on_gpu(0, only='quipu'): found += [quipu]") == why.format("cuda:0")
     del sys.modules["abacus"]
     assert why.format("cpu") in refused("with on_gpu('cpu'): found.append(1)")  # there is no other
     del sys.modules["quipu"]  # something else imports it
     _left_out.clear()
     hidden = "    __builtins__['__import__']('qui' + 'pu')\n    x = abacus.made()"
-    with pytest.warns(PlacementWarning, match="Quipu can't be set to cuda:0"):
+    with pytest.warns(PlacementWarning, match="Quipu cannot be set to cuda:0"):
         assert cell(f"import abacus\nwith on_gpu(0):\n{hidden}")["x"] == "gpu:0"
 
 

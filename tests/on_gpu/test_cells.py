@@ -158,11 +158,11 @@ def test_hooks_and_transformers_run_once_and_history_keeps_the_cell_as_typed(
 
 def test_a_cell_stops_behind_the_import_of_what_can_not_run_there(run: Run) -> None:
     cell = run("%%on_gpu 2\nabacus.made()\nx = 1\nimport quipu\nx = 2")
-    assert cell.text == "UsageError: cuda:2 can't be used: Quipu has 1. The cell was stopped there.\n"
+    assert cell.text == "UsageError: cuda:2 cannot be used: Quipu has 1. The cell was stopped there.\n"
     assert run("x, quipu.made()").value == (1, "cpu")
     cell = run("%%on_gpu 2\nprint('not again')\nquipu")
     assert cell.text == (
-        "UsageError: cuda:2 can't be used: Quipu has 1. The cell has not run; --or-cpu runs it on the CPU.\n"
+        "UsageError: cuda:2 cannot be used: Quipu has 1. The cell did not run. To run it on the CPU, add --or-cpu\n"
     )
     assert run("%%on_gpu 2 --or-cpu\nquipu.made()").value == "cpu:0"
 
@@ -174,24 +174,22 @@ def test_the_physical_gpu_behind_it_is_named(run: Run) -> None:
             run("place = 1")
             said = run(f"%%on_gpu {target} -v\nabacus.made()")
             assert "Ran on cuda:1 = GPU 3 (SIMULATED NVIDIA A100-SXM4-80GB): Abacus on gpu:1.\n" in said.text
-        assert (
-            "GPU 0 is not among the GPUs of this process (cuda:0 = GPU 2, " in run("%%on_gpu smi:0\n1").text
-        )
-        assert "There is no GPU 9: this machine has GPUs 0 to 3. " in run("%%on_gpu smi:9\n1").text
+        assert "GPU 0 is not visible here (cuda:0 = GPU 2, " in run("%%on_gpu smi:0\n1").text
+        assert "There is no GPU 9. This machine has GPUs 0 to 3. " in run("%%on_gpu smi:9\n1").text
         run("%gpus reset")
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("%%on_gpu", "No device is named; expected 0, cuda:0"),
-        ("%%on_gpu foo", "'foo' is not a device; expected 0"),
-        ("%%on_gpu 0,1", "%gpu_launch torchrun runs a script in them, %gpu_cluster with "),
+        ("%%on_gpu", "No device is named. Expected 0, cuda:0"),
+        ("%%on_gpu foo", "'foo' is not a device. Expected 0"),
+        ("%%on_gpu 0,1", "%gpu_launch torchrun for a script, or %gpu_cluster with "),
         ("%%on_gpu 0 --only", "--only"),
-        ("%%on_gpu auto", "'auto' chooses GPUs: try %gpus auto, and then 0 here"),
+        ("%%on_gpu auto", "'auto' does not name a device. First run %gpus auto, then name 0 here."),
         ("%%on_gpu {nothing[0]}", "'{nothing[0]}' is not a variable"),
         ("%%on_gpu {None}", "The value in braces is None, and names nothing."),
-        ("%%on_gpu xpu:0 --only quipu", "no framework that is imported has such a device."),
+        ("%%on_gpu xpu:0 --only quipu", "no imported framework has such a device."),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_runs(run: Run, line: str, said: str) -> None:
@@ -218,9 +216,9 @@ def test_a_background_cell_has_a_device_a_result_and_errors_of_its_own(run: Run)
     assert "----> 4 fails()" in waited.text
     assert isinstance(waited.error, ValueError)
     for line, said in (
-        ("1 --background eval\nawait asyncio.sleep(0)", "asyncio.run(...) runs a coroutine"),
+        ("1 --background eval\nawait asyncio.sleep(0)", "Use asyncio.run(...)"),
         ("1 --background eval\n%%capture\n1", "the output stays below this cell"),
-        ("9 --background eval\nabacus", "cuda:9 can't be used: Abacus has 4. The cell has not run"),
+        ("9 --background eval\nabacus", "cuda:9 cannot be used: Abacus has 4. The cell did not run"),
     ):
         assert said in run(f"%%on_gpu {line}").text
 
@@ -262,7 +260,7 @@ def test_a_call_that_can_not_be_interrupted_is_told_in_a_line(run: Run, tmp_path
     run(f"%%on_gpu 1 --background eval\nctypes.CDLL(None).system({command!r})\nwhile True: pass")
     until(begun.exists)
     assert run("%gpu_tasks stop eval").text.startswith(
-        "eval: interrupted, and in a call that can't be: it ends as soon as that returns · "
+        "eval: interrupted in a call that cannot be interrupted; ends when the call returns · "
     )
     pipe.open("w").close()
     assert run("%gpu_tasks wait eval").text.startswith("eval: stopped")
@@ -274,7 +272,7 @@ def test_another_choice_is_refused_while_a_background_cell_runs_on_a_gpu(run: Ru
         run("%%on_gpu 1 --background eval\ngo.wait()")
         assert run("%gpus 0,1").text == (
             "UsageError: eval runs on cuda:1 = GPU 0 (SIMULATED NVIDIA A100-SXM4-80GB), which another choice would "
-            "change. Run %gpu_tasks wait eval or %gpu_tasks stop eval before.\n"
+            "change. First run %gpu_tasks wait eval or %gpu_tasks stop eval\n"
         )
         assert "UsageError" not in run("%gpus 2,0,3,1").text
         run("go.set()\n%gpu_tasks wait eval")

@@ -26,8 +26,8 @@ JAX_CPU = [f"{{CpuDevice(id={index})}}" for index in range(4)]
 
 @gives(
     [
-        f"cuda:0 can't be used: {TORCH_WITHOUT_CUDA}.",
-        *[f"This is to run on cuda:0, and {TORCH_WITHOUT_CUDA}."] * 2,
+        f"cuda:0 cannot be used: {TORCH_WITHOUT_CUDA}.",
+        *[f"This cannot run on cuda:0: {TORCH_WITHOUT_CUDA}."] * 2,
         *([0, 0], "cpu", 0),
     ]
 )
@@ -84,7 +84,7 @@ def keras_on(backend, first, second):
 @gives(
     [
         *(JAX_CPU[2], JAX_CPU[2], JAX_CPU[0]),
-        *["cpu:3 can't be used: TensorFlow has cpu:0."] * 2,  # in the block that imports Keras, and the next
+        *["cpu:3 cannot be used: TensorFlow has cpu:0."] * 2,  # in the block that imports Keras, and the next
     ]
 )
 def test_jax_and_tensorflow():
@@ -130,18 +130,18 @@ def keras_on_jax(only=None):
 
 @pytest.mark.nightly  # mirrored blocks are in test_frameworks, refused imports in test_blocks
 def test_mirrored(run: Runner) -> None:
-    assert run(mirrored) == ["cpu and cpu:9 can't be used: TensorFlow has cpu:0.", False, ""]
+    assert run(mirrored) == ["cpu and cpu:9 cannot be used: TensorFlow has cpu:0.", False, ""]
     assert run(mirrored, "or_cpu") == [None, False, "CPU:0"]
 
 
 @pytest.mark.parametrize("only", [None, pytest.param("keras", marks=pytest.mark.nightly)])
 def test_keras_on_jax(run: Runner, only: str | None) -> None:
     where = ["cpu:2", "cpu", "cpu:1", "cpu:1"]
-    where.append("cpu and cpu:1 can't be used: --mirror is TensorFlow's, and Keras runs on jax.")
+    where.append("cpu and cpu:1 cannot be used: --mirror is TensorFlow's, but Keras runs on jax.")
     assert run(keras_on_jax, only) == where
 
 
 @pytest.mark.nightly
 def test_keras_on_numpy(run: Runner) -> None:
-    why = "cuda:0 can't be used: Keras runs on its numpy backend, which has no GPU."
+    why = "cuda:0 cannot be used: Keras runs on its numpy backend, which has no GPU."
     assert run(keras_on, "numpy", "cpu", "0") == [None, why]

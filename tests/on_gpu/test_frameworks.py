@@ -41,7 +41,7 @@ FOUR = "cpu:0, cpu:1, cpu:2 and cpu:3"
 JAX_CPU = [f"{{CpuDevice(id={index})}}" for index in range(4)]
 NONE = ["cpu", 0, "CPU:0", JAX_CPU[0]]
 IN_BLOCKS = [[f"pretend:{index}", index, f"CPU:{index}", JAX_CPU[index]] for index in range(4)]
-INSIDES = "TensorFlow can't be set to {}: tensorflow.python.eager.context.Context._set_device is not there."
+INSIDES = "TensorFlow cannot be set to {}: tensorflow.python.eager.context.Context._set_device is not there."
 
 if ELSEWHERE:
     tf.config.set_logical_device_configuration(
@@ -197,16 +197,16 @@ def why(names, wanted, **options):
 
 @gives(
     [
-        f"cpu:4 can't be used: TensorFlow has {FOUR}.",
-        f"cpu:4 can't be used: JAX has {FOUR}.",
-        f"cpu:4 can't be used: TensorFlow has {FOUR}.",
-        f"cuda:0 can't be used: {TENSORFLOW_WITHOUT_CUDA}.",
-        f"cuda:0 can't be used: {JAX_WITHOUT_GPU}.",
-        f"cuda:1 can't be used: {JAX_WITHOUT_GPU}.",
-        "cuda:4 can't be used: CuPy sees cuda:0, cuda:1, cuda:2 and cuda:3.",
-        "cpu and cpu:1 can't be used: --mirror is for TensorFlow, which --only jax,torch leaves out.",
-        f"cpu and cpu:9 can't be used: TensorFlow has {FOUR}.",
-        "cuda:0 can't be used: CuPy can't use CUDA here",
+        f"cpu:4 cannot be used: TensorFlow has {FOUR}.",
+        f"cpu:4 cannot be used: JAX has {FOUR}.",
+        f"cpu:4 cannot be used: TensorFlow has {FOUR}.",
+        f"cuda:0 cannot be used: {TENSORFLOW_WITHOUT_CUDA}.",
+        f"cuda:0 cannot be used: {JAX_WITHOUT_GPU}.",
+        f"cuda:1 cannot be used: {JAX_WITHOUT_GPU}.",
+        "cuda:4 cannot be used: CuPy sees cuda:0, cuda:1, cuda:2 and cuda:3.",
+        "cpu and cpu:1 cannot be used: --mirror is for TensorFlow, which --only jax,torch leaves out.",
+        f"cpu and cpu:9 cannot be used: TensorFlow has {FOUR}.",
+        "cuda:0 cannot be used: CuPy cannot use CUDA",
     ]
 )
 def test_refused():
@@ -231,7 +231,7 @@ def hidden_tensorflow(made):
 
 @gives(
     [
-        f"TensorFlow was used here and ran on the CPU, not on cuda:1: {TENSORFLOW_WITHOUT_CUDA}.",
+        f"TensorFlow ran on the CPU, not on cuda:1: {TENSORFLOW_WITHOUT_CUDA}.",
         *("InvalidArgumentError", True, ["pretend:1", "pretend:1"], "CPU:0"),
     ]
 )
@@ -267,8 +267,8 @@ def test_tensorflow_beside():
 
 @gives(
     [
-        *("pretend:1", "pretend:1", f"{INSIDES.format('cpu')} --only torch leaves the others out."),
-        [f"{INSIDES.format('cuda:1')} It is left out; code that uses it does not run in a block."],
+        *("pretend:1", "pretend:1", f"{INSIDES.format('cpu')} To leave it out, add --only torch"),
+        [f"{INSIDES.format('cuda:1')} It is left out. Code that uses it does not run in a block."],
         *("cpu", 0),
     ]
 )
@@ -290,10 +290,10 @@ def hidden_jax(device):
     [
         *(["pretend:0", False], ["pretend:2", False]),
         # It can't be told of its fourth device before it starts.
-        "This is to run on cpu:3, and JAX could not: only its first device can be named before it starts. It has "
-        "started now: run it again.",
+        "JAX cannot run this on cpu:3: it did not know its devices before it started. It has "
+        "started now: run this again.",
         *(JAX_CPU[3], JAX_CPU[0]),
-        f"This is to run on cuda:0, and JAX could not: {JAX_WITHOUT_GPU}.",
+        f"JAX cannot run this on cuda:0: {JAX_WITHOUT_GPU}.",
     ]
 )
 def test_jax_started_by_a_block():

@@ -213,9 +213,9 @@ def torch_in(device):
 
 @gives(
     [
-        "cuda:4 can't be used: PyTorch sees pretend:0, pretend:1, pretend:2 and pretend:3.",
-        f"xpu:0 can't be used: PyTorch {TORCH} has no xpu.",
-        f"cuda:1 can't be used: PyTorch {TORCH} is too old for it: 2.8 is needed.",
+        "cuda:4 cannot be used: PyTorch sees pretend:0, pretend:1, pretend:2 and pretend:3.",
+        f"xpu:0 cannot be used: PyTorch {TORCH} has no xpu.",
+        f"cuda:1 cannot be used: PyTorch {TORCH} is too old: 2.8 is needed.",
         *("cpu", ["cpu", 0]),
     ]
 )

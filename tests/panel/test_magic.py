@@ -21,10 +21,8 @@ def test_a_terminal_has_the_table(shell: InteractiveShell, capsys: pytest.Captur
         shell.run_line_magic("gpu_panel", "")
         said = capsys.readouterr().out
         assert "SIMULATED machine (2xA100-80GB)" in said
-        assert said.endswith(
-            "A live panel needs a notebook; here %gpus shows the same, and %gpus 1,3 chooses.\n"
-        )
-        with pytest.raises(UsageError, match="%gpus 1 chooses by typing"):
+        assert said.endswith("A live panel needs a notebook. Here, choose with %gpus 1,3\n")
+        with pytest.raises(UsageError, match="To choose by typing: %gpus 1"):
             shell.run_line_magic("gpu_panel", "1")
 
 
@@ -32,7 +30,7 @@ def test_a_terminal_has_no_kernel_to_restart(shell: InteractiveShell) -> None:
     with simulate("2xA100-80GB"):
         shell.run_line_magic("load_ext", "gpu_magic")
         shell.run_line_magic("gpus", "1 --restart")  # nothing has started, so there is no need to
-        with pytest.raises(UsageError, match="use one of the two"):
+        with pytest.raises(UsageError, match="Use one of the two"):
             shell.run_line_magic("gpus", "1 --restart --in-process")
 
 

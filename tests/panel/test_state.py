@@ -21,8 +21,8 @@ from tests.processes import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-NOT_UNDERSTOOD = "The page sent a message that is not understood; nothing was changed."
-UNLOADED = "gpu_magic was unloaded, so nothing can be chosen here: %load_ext gpu_magic."
+NOT_UNDERSTOOD = "The page sent an invalid message. Nothing was changed."
+UNLOADED = "gpu_magic was unloaded. To choose here: %load_ext gpu_magic"
 
 
 class Pages:
@@ -98,14 +98,14 @@ def test_nonsense_changes_nothing_and_the_panel_says_so(pages: Pages, message: A
 @pytest.mark.parametrize(
     ("request_text", "says"),
     [
-        ("9", "There is no GPU 9: this machine has GPUs 0 to 3."),
+        ("9", "There is no GPU 9. This machine has GPUs 0 to 3."),
         ("1,1", "names 1 twice"),
         ("-1", "GPUs are numbered from 0"),
         ("", "No GPU is named"),
-        ("1;import os", "separated by commas"),
+        ("1;import os", "separate GPUs by commas"),
         (",".join(map(str, range(100_000))), "is too long for a list of GPUs"),
-        ("GPU-ffff", "No GPU here has a UUID that begins with GPU-ffff"),
-        ("auto:9", "only 4 can be picked"),
+        ("GPU-ffff", "No GPU here has a UUID that starts with GPU-ffff"),
+        ("auto:9", "can pick only 4 GPUs"),
     ],
     ids=lambda text: text[:10],
 )
@@ -135,7 +135,7 @@ def test_what_is_chosen_is_said_until_something_else_is(pages: Pages) -> None:
 def test_a_wider_mask_than_was_given_is_refused() -> None:
     with simulate("4xA100-80GB", mask="1,2") as machine:
         pages = Pages(machine)
-        assert "GPU 3 is outside what this process was given" in pages.choose("3")
+        assert "GPU 3 was not given to this process" in pages.choose("3")
         assert pages.choose("2").startswith("cuda:0 = GPU 2")
         assert mask() == "2"
         pages.kernel.pause()
@@ -145,7 +145,7 @@ def test_once_cuda_has_started_a_choice_is_refused_or_needs_a_kernel_to_restart(
     start_cuda()
     assert "restart" in pages.choose("3")
     assert pages.state["said"]["kind"] == "warning"
-    assert "This is not a Jupyter kernel" in pages.choose("3", restart=True)
+    assert "--restart needs a Jupyter kernel" in pages.choose("3", restart=True)
     assert mask() is None
 
 
@@ -155,7 +155,7 @@ def test_a_restart_waits_for_the_end_of_a_cell_that_begins(pages: Pages) -> None
     pages.kernel._when_idle(before_cell=True)
     assert pages.said == ""
     pages.kernel._when_idle(before_cell=False)
-    assert "This is not a Jupyter kernel" in pages.said
+    assert "--restart needs a Jupyter kernel" in pages.said
 
 
 def test_nothing_is_done_once_the_extension_is_unloaded(pages: Pages) -> None:
@@ -281,7 +281,7 @@ def test_it_chooses_between_cells_when_nobody_else_has_the_gpu(pages: Pages) -> 
     begin(pages)
     users = pages.machine.gpus[3].processes
     was, users[:] = users[:], []
-    until(lambda: pages.waiting == "GPU 3: free, and chosen when the kernel is.")
+    until(lambda: pages.waiting == "GPU 3: free. Chosen when the kernel is free.")
     assert mask() is None  # a cell runs
     users[:] = was  # and somebody else is faster
     pages.kernel._when_idle(before_cell=False)
@@ -332,7 +332,7 @@ def test_what_ends_a_wait_changes_nothing_of_its_own(
 @pytest.mark.parametrize(
     ("request_text", "says"),
     [
-        ("none", "--wait goes with auto and with GPUs by number"),
+        ("none", "--wait goes with auto or GPU numbers"),
         ("9", "There is no GPU 9"),
         ("", "No GPU is named"),
     ],

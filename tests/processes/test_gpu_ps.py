@@ -85,13 +85,11 @@ def test_what_has_ended_is_not_offered_to_be_ended() -> None:
 
 def test_gpus_whose_processes_are_not_listed_are_named(shell: InteractiveShell) -> None:
     with simulate("4xA100-80GB") as machine:
-        assert repr(gpu_magic.my_processes()).endswith(
-            "None of your processes has memory on a GPU, or claims one."
-        )
+        assert repr(gpu_magic.my_processes()).endswith("None of your processes uses or claims a GPU.")
         machine.gpus[3].fail("nvmlDeviceGetComputeRunningProcesses", pynvml.NVML_ERROR_NOT_SUPPORTED)
         title, *lines = repr(gpu_magic.my_processes()).split("\n")
     assert "None" not in title
-    assert lines == ["! Which processes are on GPU 3 can't be known, and on the others none is yours."]
+    assert lines == ["! The processes on GPU 3 are unknown. On the other GPUs none is yours."]
 
 
 def test_memory_that_is_unknown_and_instances_of_mig_are_shown_as_such(shell: InteractiveShell) -> None:
@@ -106,16 +104,16 @@ def test_memory_that_is_unknown_and_instances_of_mig_are_shown_as_such(shell: In
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("%gpu_ps 4001", "%gpu_ps 4001 is not understood; try %gpu_ps end 4001"),
-        ("%gpu_ps kill 4007", "%gpu_ps kill 4007 is not understood; try %gpu_ps end 4007"),
-        ("%gpu_ps end", "%gpu_ps end is not understood; try %gpu_ps end 4711"),
-        ("%gpu_ps --yes", "%gpu_ps --yes is not understood; try %gpu_ps end 4711 --yes"),
-        ("%gpu_ps end 4711", "You have no process 4711 on a GPU; yours: 4001 (1/a.ipynb), 4002 (2/a.ipynb),"),
-        ("%gpu_ps end a.ipynb", "You have no process a.ipynb on a GPU; yours: 4001 (1/a.ipynb), "),
+        ("%gpu_ps 4001", "%gpu_ps 4001 is not understood. Try %gpu_ps end 4001"),
+        ("%gpu_ps kill 4007", "%gpu_ps kill 4007 is not understood. Try %gpu_ps end 4007"),
+        ("%gpu_ps end", "%gpu_ps end is not understood. Try %gpu_ps end 4711"),
+        ("%gpu_ps --yes", "%gpu_ps --yes is not understood. Try %gpu_ps end 4711 --yes"),
+        ("%gpu_ps end 4711", "You have no process 4711 on a GPU. Yours: 4001 (1/a.ipynb), 4002 (2/a.ipynb),"),
+        ("%gpu_ps end a.ipynb", "You have no process a.ipynb on a GPU. Yours: 4001 (1/a.ipynb), "),
         ("%gpu_ps end b.py --yes", "b.py could be 4003 or 4004."),
-        ("%gpu_ps --yes end 2/a.ipynb", "Process 4002 can't be ended: the GPUs here are SIMULATED."),
-        ("%gpus --mine", "%gpus --mine is %gpu_ps now."),
-        ("%gpus --end 4001 --yes", "%gpus --end 4001 --yes is %gpu_ps end 4001 --yes now."),
+        ("%gpu_ps --yes end 2/a.ipynb", "Process 4002 cannot be ended: the GPUs here are SIMULATED."),
+        ("%gpus --mine", "%gpus --mine is now another magic. Try %gpu_ps"),
+        ("%gpus --end 4001 --yes", "%gpus --end 4001 --yes is now another magic. Try %gpu_ps end 4001 --yes"),
     ],
 )
 def test_what_can_not_be_done_gets_one_line(

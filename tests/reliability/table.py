@@ -64,7 +64,7 @@ def draw(found: Mapping[str, Any]) -> str:
 
 def line_of(lines: Sequence[str]) -> str:
     """Return the line by which a user learns of a fault; empty where there is none."""
-    for pattern in ("^! ", "^UsageError: ", "not answering", " can't "):
+    for pattern in ("^! ", "^UsageError: ", "not answering", " cannot "):
         for line in lines:
             if re.search(pattern, line):
                 # Not the folder of these tests.

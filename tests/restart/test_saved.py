@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-NOT_APPLIED = "The choice that was saved before the restart was not applied"
+NOT_APPLIED = "The choice from before the restart was not applied"
 
 
 @pytest.fixture(autouse=True)
@@ -40,9 +40,9 @@ def saved(**changes: Any) -> str:
 def test_a_saved_choice_is_applied_once_with_its_options(file: Path) -> None:
     file.write_text(saved(options={"growth": True}))
     said = resume(file)
-    assert said.startswith("As chosen before the restart:\ncuda:0 = GPU 3 ")
+    assert said.startswith("Applied the choice from before the restart:\ncuda:0 = GPU 3 ")
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3,0"
-    assert "take memory as they need it" in said
+    assert "allocate memory as they need it" in said
     assert not file.exists()
 
 
@@ -52,16 +52,16 @@ def test_a_saved_choice_is_applied_once_with_its_options(file: Path) -> None:
         (601, ": it is older than 10 minutes"),
         (-7200, ": it is older than 10 minutes"),
         ({"saved": float("inf")}, ": it is older than 10 minutes"),
-        ({"saved": "now"}, ": its file can't be read."),
-        ({"saved": 10**400}, ": its file can't be read."),
-        ({"options": []}, ": its file can't be read."),
-        ({"options": {"model": ["A100"]}}, ": its file can't be read."),
+        ({"saved": "now"}, ": its file cannot be read."),
+        ({"saved": 10**400}, ": its file cannot be read."),
+        ({"options": []}, ": its file cannot be read."),
+        ({"options": {"model": ["A100"]}}, ": its file cannot be read."),
         ({"options": {"by": "colour"}}, ": by='colour' is neither"),
         ({"options": {"memory_limit": 10**400}}, "is not a size"),
-        ({"request": "GPU-ffffffff"}, ": No GPU here has a UUID that begins with GPU-ffffffff"),
+        ({"request": "GPU-ffffffff"}, ": No GPU here has a UUID that starts with GPU-ffffffff"),
         ({"kernel": "/run/of-another.json"}, ": it was saved for another kernel."),
-        (b"[" * 60_000, ": its file can't be read."),
-        (b"\xff\xfe{", ": its file can't be read."),
+        (b"[" * 60_000, ": its file cannot be read."),
+        (b"\xff\xfe{", ": its file cannot be read."),
     ],
 )
 def test_what_is_no_good_is_dropped_and_told(
@@ -80,14 +80,14 @@ def test_what_is_no_good_is_dropped_and_told(
 def test_a_choice_that_was_made_since_is_the_newer_one(file: Path) -> None:
     apply(current(), "2")
     file.write_text(saved())
-    assert resume(file) == f"{NOT_APPLIED}, as another choice was made since."
+    assert resume(file) == f"{NOT_APPLIED}: you made another choice since."
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "2"
 
 
 def test_too_late_also_after_the_restart(file: Path) -> None:
     file.write_text(saved())
     start_cuda()
-    assert resume(file).startswith(f"{NOT_APPLIED}. CUDA was initialized")
+    assert resume(file).startswith(f"{NOT_APPLIED}. Too late: CUDA has started")
 
 
 @pytest.mark.parametrize("what", ["pipe", "link", pytest.param("file of another user", marks=needs_root)])
@@ -100,6 +100,6 @@ def test_what_is_not_a_file_of_this_user_s_is_removed_unread(file: Path, what: s
         file.symlink_to(kept)
     else:
         os.chown(kept.rename(file), 12345, -1)
-    assert "what stands in the place of its file is not a file of this user's" in resume(file)
+    assert "its file does not belong to this user" in resume(file)
     assert current().chosen is None
     assert not os.path.lexists(file)

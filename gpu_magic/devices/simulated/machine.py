@@ -263,7 +263,7 @@ class Machine:
     ) -> None:
         if not callable(clock) and not isinstance(clock, int | float):
             raise SimulationError(
-                f"clock={clock!r:.40} is no number of seconds and no function; try clock=0."
+                f"clock={clock!r:.40} is neither a number of seconds nor a function. Try clock=0"
             )
         self.clock: Callable[[], float] = clock if callable(clock) else lambda: float(clock)
         self.profile, self.seed = profile, seed
@@ -337,7 +337,7 @@ def _parse_profile(profile: str) -> list[tuple[Model, tuple[str, ...]]]:
         model = _CATALOGUE.get(match[2]) if match else None
         if not match or model is None:
             raise SimulationError(
-                f"{component.strip()!r} is not a machine to simulate: write COUNTxMODEL, joined by '+', "
+                f"{component.strip()!r} is not a machine to simulate. Write COUNTxMODEL, joined by '+', "
                 f"with a model of {', '.join(sorted(_CATALOGUE))}."
             )
         count = int(match[1] or 1)
@@ -347,6 +347,6 @@ def _parse_profile(profile: str) -> list[tuple[Model, tuple[str, ...]]]:
         fits = all(re.fullmatch(r"[1-7]g\.[0-9]{1,3}gb", kind) for kind in kinds)
         if kinds and not (fits and model.has_mig and len(kinds) <= _MOST_INSTANCES):
             how = f"A100-80GB(3g.40gb,4g.40gb), at most {_MOST_INSTANCES}"
-            raise SimulationError(f"{component.strip()!r}: MIG parts are written like {how}.")
+            raise SimulationError(f"{component.strip()!r}: write MIG parts like {how}.")
         models += [(model, kinds)] * count
     return models
