@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["begin", "read_request"]
 
 # The options of a choice that nobody watches, and of a notebook's metadata.
-_OPTIONS = ("order", "growth", "memory_limit", "only_free", "min_free", "model", "force")
+_OPTIONS = ("order", "growth", "memory_limit", "only_free", "min_free", "model")
 _DRIVER_SECONDS, _LOOK_SECONDS = 5.0, 0.1
 _MOST_BYTES = 64 << 20  # of a notebook that is read for what it asks
 
@@ -68,7 +68,7 @@ def read_request(typed: str) -> tuple[str, Options]:
     request = values.pop("request")
     for name, value in values.items():
         if value and name not in _OPTIONS:
-            raise ChoiceError(f"--{name.replace('_', '-')} does not go with a kernel's start; omit it.")
+            raise ChoiceError(f"--{name.replace('_', '-')} does not work when a kernel starts. Omit it.")
     is_auto = isinstance(parse(request), Auto)
     options = {name: values[name] for name in _OPTIONS}
     return request, Options(**options | {"only_free": is_auto or values["only_free"]})
@@ -79,7 +79,7 @@ def _choose(session: Session, typed: str) -> Iterator[str]:
     try:
         typed = _typed_by_notebook() or typed
     except GpuMagicError as error:
-        yield f"The notebook's metadata was not used: {error}"
+        yield f"Ignored the notebook's metadata: {error}"
     before = remembered()
     _wait_for_driver(session)
     try:
@@ -142,17 +142,17 @@ def _typed_by_notebook() -> str:
     try:
         asked = json.loads(raw)["metadata"].get("gpu_magic")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise ChoiceError("the notebook is not valid JSON.") from None
+        raise ChoiceError("the notebook is not valid JSON") from None
     if asked is None:
         return ""
     if not isinstance(asked, dict) or not all(isinstance(one, str | int) for one in asked.values()):
-        raise ChoiceError('"gpu_magic" is as in {"gpus": "auto:1", "min_free": "20GB"}.')
+        raise ChoiceError('write "gpu_magic" as {"gpus": "auto:1", "min_free": "20GB"}')
     words = [str(asked.get("gpus", "auto"))]
     for name, value in asked.items():
         if name not in ("gpus", *_OPTIONS):
             near = nearest_option(name, ("gpus", *_OPTIONS))
             raise ChoiceError(
-                f'"gpu_magic" has no "{name:.40}"' + (f'; did you mean "{near}"?' if near else ".")
+                f'"gpu_magic" has no "{name:.40}".' + (f' Did you mean "{near}"?' if near else "")
             )
         if name != "gpus" and value is not False:
             words.append(f"--{name.replace('_', '-')}{'' if value is True else f' {value}'}")

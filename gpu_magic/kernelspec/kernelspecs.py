@@ -45,7 +45,7 @@ def install(
     request, options = read_request(typed)
     name = name or _name(request, options)
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
-        raise ChoiceError(f"{name!r:.40} is no name of a kernel: letters, digits, '.', '-' and '_' are.")
+        raise ChoiceError(f"{name!r:.40} is not a kernel name. Use letters, digits, '.', '-' and '_'")
     specs, ipykernel = _jupyter()
     spec = ipykernel.get_kernel_dict()
     argv = [*spec["argv"], "--gpus", typed, *(["--plain"] if is_plain else [])]
@@ -56,14 +56,9 @@ def install(
         try:
             to = specs.install_kernel_spec(path, name, user=prefix is None, prefix=prefix)
         except OSError as error:
-            where = (
-                "--user installs it for you alone"
-                if prefix
-                else "--sys-prefix installs it beside this Python"
-            )
-            raise ChoiceError(
-                f"The kernel can't be written: {error.strerror}: {error.filename}; {where}."
-            ) from None
+            other = "--user" if prefix else "--sys-prefix"
+            problem = f"Cannot write the kernel: {error.strerror}: {error.filename}"
+            raise ChoiceError(f"{problem}. To install it elsewhere, add {other}") from None
     return Kernelspec(name.lower(), display_name, typed, to, "")
 
 
@@ -86,11 +81,11 @@ def remove(name: str) -> str:
     """Remove a kernel of ours; return the folder that it was in. Raises GpuMagicError if there is none."""
     ours = [one.name for one in installed()]
     if name not in ours:
-        raise ChoiceError(f"There is no kernel {name!r:.40} of gpu_magic's; there is {listed(ours, 'none')}.")
+        raise ChoiceError(f"gpu_magic has added no kernel {name!r:.40}. It has added {listed(ours, 'none')}.")
     try:
         return str(_jupyter()[0].remove_kernel_spec(name))
     except OSError as error:
-        raise ChoiceError(f"The kernel can't be removed: {error.strerror}: {error.filename}") from None
+        raise ChoiceError(f"Cannot remove the kernel: {error.strerror}: {error.filename}") from None
 
 
 def _jupyter() -> tuple[Any, Any]:
@@ -100,7 +95,7 @@ def _jupyter() -> tuple[Any, Any]:
         from jupyter_client.kernelspec import KernelSpecManager
     except ImportError:
         raise ChoiceError(
-            f"Kernels are ipykernel's, which is not installed here: {sys.executable} -m pip install ipykernel"
+            f"ipykernel is not installed here: {sys.executable} -m pip install ipykernel"
         ) from None
     return KernelSpecManager(), kernelspec
 
@@ -126,6 +121,6 @@ def _title(request: str, options: Options) -> str:
         case Nothing():
             return "no GPU"
         case Reset():
-            raise ChoiceError("reset is what a kernel starts with in any case; try auto, 2,0, all or none.")
+            raise ChoiceError("Without a choice a kernel starts as after reset. Try auto, 2,0, all or none")
     names: Sequence[int | str] = asked.identifiers
     return f"GPU{'s' if len(names) > 1 else ''} {', '.join(map(str, names))}"

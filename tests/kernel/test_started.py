@@ -107,7 +107,7 @@ def test_a_choice_that_was_saved_for_a_restart_goes_before_the_kernelspec(start_
     assert kernel.run(save).status == "ok"
     kernel.restart()
     reply = kernel.run(MASK)
-    assert reply.stdout.startswith("As chosen before the restart:\ncuda:0 = GPU 3 ")
+    assert reply.stdout.startswith("Applied the choice from before the restart:\ncuda:0 = GPU 3 ")
     assert reply.stdout.endswith("3,2")
 
 

@@ -97,9 +97,9 @@ def test_without_a_free_gpu_there_is_none_and_the_first_cell_says_who_has_them(
     ("typed", "says"),
     [
         ("9", "There is no GPU 9"),
-        ("auto:5", "only 4 can be picked"),
+        ("auto:5", "can pick only 4 GPUs"),
         ("1,1", "names 1 twice"),
-        ("auto --wait 3", "omit it"),
+        ("auto --wait 3", "Omit it"),
     ],
 )
 def test_what_can_not_be_met_leaves_no_gpu(started: Callable[..., str], typed: str, says: str) -> None:
@@ -137,7 +137,7 @@ def test_a_bad_configuration_keeps_no_kernel_from_its_gpu(
 
 def test_after_cuda_has_started_the_first_cell_says_so(started: Callable[..., str]) -> None:
     start_cuda()
-    assert "Nothing was changed" in started("2")
+    assert started("2").startswith("Too late: ")
     assert mask() is None
 
 
@@ -194,11 +194,11 @@ def test_a_notebook_that_asks_for_nothing_has_what_the_kernelspec_says(
 @pytest.mark.parametrize(
     ("metadata", "says"),
     [
-        ('{"gpu_magic": ', "the notebook is not valid JSON."),
-        ('["gpu_magic"]', "the notebook is not valid JSON."),
-        ({"gpu_magic": "auto:2"}, '"gpu_magic" is as in {"gpus": "auto:1", "min_free": "20GB"}.'),
-        ({"gpu_magic": {"gpus": ["0"]}}, '"gpu_magic" is as in'),
-        ({"gpu_magic": {"gpus": "auto", "minfree": "2GB"}}, 'no "minfree"; did you mean "min_free"?'),
+        ('{"gpu_magic": ', "the notebook is not valid JSON"),
+        ('["gpu_magic"]', "the notebook is not valid JSON"),
+        ({"gpu_magic": "auto:2"}, 'write "gpu_magic" as {"gpus": "auto:1", "min_free": "20GB"}'),
+        ({"gpu_magic": {"gpus": ["0"]}}, 'write "gpu_magic" as'),
+        ({"gpu_magic": {"gpus": "auto", "minfree": "2GB"}}, 'no "minfree". Did you mean "min_free"?'),
         ({"gpu_magic": {"gpus": "auto", "wait": "2h"}}, 'no "wait".'),
     ],
 )
@@ -207,7 +207,7 @@ def test_metadata_that_can_not_be_read_is_named_and_not_used(
 ) -> None:
     notebook(metadata)
     first = started("3")
-    assert first.startswith("The notebook's metadata was not used: ")
+    assert first.startswith("Ignored the notebook's metadata: ")
     assert says in first
     assert mask() == "3"
 

@@ -87,15 +87,15 @@ def test_a_kernel_whose_python_is_gone_is_named(prefix: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        ("install --gpus auto:x", "try auto:2."),
-        ("install --gpus reset", "try auto, 2,0, all or none."),
+        ("install --gpus auto:x", "Try auto:2"),
+        ("install --gpus reset", "Try auto, 2,0, all or none"),
         ("install --gpus 1,1", "names 1 twice"),
-        ("install --name a/b", "no name of a kernel"),
+        ("install --name a/b", "is not a kernel name"),
         ("install --min-fre 2GB --user --sys-prefix", "not allowed with"),
         ("install --wait 3m", "unrecognized arguments: --wait"),
-        ("remove gpu-auto", "There is no kernel 'gpu-auto' of gpu_magic's; there is none."),
-        ("remove python3", "There is no kernel 'python3' of gpu_magic's"),
-        ("lst", "did you mean list?"),
+        ("remove gpu-auto", "gpu_magic has added no kernel 'gpu-auto'. It has added none."),
+        ("remove python3", "gpu_magic has added no kernel 'python3'"),
+        ("lst", "Did you mean list?"),
         ("", "the following arguments are required: ACTION"),
     ],
 )
@@ -118,5 +118,5 @@ def test_a_folder_that_can_not_be_written_to_is_named(
     (prefix / "share").touch()
     assert main(["kernel", "install", "--prefix", str(prefix)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("gpu-magic: The kernel can't be written: ")
-    assert line.endswith("; --user installs it for you alone.")
+    assert line.startswith("gpu-magic: Cannot write the kernel: ")
+    assert line.endswith(". To install it elsewhere, add --user")
