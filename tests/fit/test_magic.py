@@ -193,20 +193,26 @@ def test_an_error_for_want_of_memory_ends_with_a_line_that_works(run: Runner) ->
         assert "\npeak" in found[line][0], line
 
 
-@pytest.mark.parametrize(
-    ("machine", "lines", "said"),
-    [
-        ("", ["%gpu_fit huge optimizer_of_huge x"], "Most free: SIMULATED GPU 1, 79.1 GiB. A batch of 1 does not fit."),
-        ("hides", ["%gpus 0,1", "%gpu_fit model batch"], "the free memory of SIMULATED GPU 0 and SIMULATED GPU 1 is"),
-        ("hides", ["%gpus 0", "import gpu_magic", "gpu_magic.fit(model, batch).fits"], "{'cuda:0': UNKNOWN}"),
-        ("hides", ["%gpu_fit model batch"], "it is unknown which GPUs are visible; choose one with %gpus 0."),
-        ("", ["%gpus none", "%gpu_fit model batch"], "No verdict: no GPU is visible."),
-        ("has started", ["%gpu_fit model batch"], "MiB, and 0.2 GiB for CUDA: fits on"),
+# What a line shows where a cell has chosen GPUs, by what is special about the machine.
+PLACES = {
+    "": [
+        ("", "%gpu_fit huge optimizer_of_huge x", "Most free: SIMULATED GPU 1, 79.1 GiB. A batch of 1 does not fit."),
+        ("%gpus none", "%gpu_fit model batch", "No verdict: no GPU is visible."),
     ],
-)  # fmt: skip
-def test_where_it_fits(run: Runner, machine: str, lines: list[str], said: str) -> None:
-    shown, _ = run(typed, lines, machine)[-1]
-    assert said in shown
+    "hides": [
+        ("", "%gpu_fit model batch", "it is unknown which GPUs are visible; choose one with %gpus 0."),
+        ("%gpus 0,1", "%gpu_fit model batch", "the free memory of SIMULATED GPU 0 and SIMULATED GPU 1 is"),
+        ("import gpu_magic\n%gpus 0", "gpu_magic.fit(model, batch).fits", "{'cuda:0': UNKNOWN}"),
+    ],
+    "has started": [("", "%gpu_fit model batch", "MiB, and 0.2 GiB for CUDA: fits on")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", PLACES)
+def test_where_it_fits(run: Runner, machine: str) -> None:
+    cells = [cell for chosen, line, _ in PLACES[machine] for cell in (chosen, line)]
+    for (shown, _), (_, line, said) in zip(run(typed, cells, machine)[1::2], PLACES[machine], strict=True):
+        assert said in shown, line
 
 
 def test_tab_offers_options_and_variables(run: Runner) -> None:
