@@ -181,6 +181,7 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ("%gpus MIG-0", "No MIG instance here has a UUID"),
         ("%gpus 3,1 --in-process", "CUDA has not been initialized here: try %gpus 3,1, which is for"),
         ("%gpus 1 --in-process --order pci", "nor memory limits: omit --order."),
+        ("%gpus 1 --restart --in-process", "An in-process choice needs no restart: use one of the two."),
         ("%gpus --reset", "There is no --reset; try %gpus reset."),
         ("%gpus none --memory-limit 8GB", "try %gpus all --memory-limit 8GB."),
         ("%gpus --forcd 1", "did you mean --force?"),
