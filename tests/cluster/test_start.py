@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -24,15 +25,19 @@ if "ipyparallel.controller" in sys.orig_argv:
 """
 
 
-def test_a_controller_that_ends_before_it_answers_is_one_line(
+def test_a_controller_that_ends_before_it_answers_is_one_line_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(ENDS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = psutil.Process().children(recursive=True)
     with simulate("4xA100-80GB"), pytest.raises(gpu_magic.ClusterError) as caught:
         gpu_magic.cluster(count=1)
     says = "The controller: failed with exit code 1 while it started. Address already in use"
     assert str(caught.value) == says
+    assert psutil.Process().children(recursive=True) == before
+    assert not list(tmp_path.glob("gpu_magic-*"))
 
 
 def test_the_ports_of_a_controller_are_given_to_no_other_program(cluster: gpu_magic.Cluster) -> None:

@@ -195,21 +195,6 @@ def test_an_interrupt_while_engines_start_leaves_nothing(
     assert kernel.run("%gpu_cluster -n 1").stdout.startswith("1 engine: ")
 
 
-def test_engines_that_can_not_start_are_one_line_with_their_last(
-    start_kernel: Callable[..., Kernel], tmp_path: Path
-) -> None:
-    mark = f"{uuid4()}"
-    kernel = start_kernel(MARK=mark, TMPDIR=str(tmp_path))
-    kernel.run("%load_ext gpu_magic\n%env PYTHONHOME=/nowhere")
-    reply = kernel.run("%gpu_cluster")
-    assert re.fullmatch(
-        r"UsageError: (The controller|Engine \d): failed with exit code 1 while it started\. .+\n",
-        reply.stderr,
-    )
-    assert len(marked(mark)) == 1
-    assert not list(tmp_path.glob("gpu_magic-*"))
-
-
 @pytest.mark.nightly  # ten seconds
 def test_a_controller_that_dies_is_told_and_nothing_waits_for_it(
     start_kernel: Callable[..., Kernel], tmp_path: Path
