@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.gpus.select import Selection
 
-__all__ = ["LocalProcesses"]
+__all__ = ["LocalProcesses", "own_places"]
 
 # Seconds: what the nanny of an engine may take to tell the controller that the engine has ended; how long
 # processes may take to answer, and to end.
@@ -60,13 +60,8 @@ class LocalProcesses:
         self._ended: dict[int, str] = {}  # how, by the number
         self.expected: set[int] = set()  # engines that are about to be ended
         try:
-            # A port that another program takes before the controller listens there ends it, or one of its
-            # threads. So it gets an address of its own, and ports that the kernel gives to no program.
-            address = ".".join(["127", *(str(SystemRandom().randint(1, 254)) for _ in range(3))])
-            ports = ",".join(map(str, free_ports(_PORTS)))
-            places = f"--ip={address}", f"--IPController.monitor_ip={address}", f"--ports={ports}"
             timing = f"--ping={_BEAT}", f"--HeartMonitor.max_heartmonitor_misses={_MISSED}"
-            self._run(_CONTROLLER, "controller", [*places, "--nodb", "--usethreads", *timing], {})
+            self._run(_CONTROLLER, "controller", [*own_places(), "--nodb", "--usethreads", *timing], {})
             for number in range(count):
                 self.start(number)
         except BaseException:  # also an interrupt
@@ -185,6 +180,16 @@ class LocalProcesses:
         # The frames of a crash, of which the first are the user's (faulthandler).
         fatal = next((place for place, line in enumerate(lines) if line.startswith("Fatal ")), None)
         return lines[-_MOST_LINES:] if fatal is None else lines[fatal : fatal + _MOST_LINES]
+
+
+def own_places() -> list[str]:
+    """Return options of a controller for an address of its own, and ports that Linux gives to no program.
+
+    A port that another program takes before the controller listens there ends it, or one of its threads.
+    """
+    address = ".".join(["127", *(str(SystemRandom().randint(1, 254)) for _ in range(3))])
+    ports = ",".join(map(str, free_ports(_PORTS)))
+    return [f"--ip={address}", f"--IPController.monitor_ip={address}", f"--ports={ports}"]
 
 
 def _name(number: int) -> str:
