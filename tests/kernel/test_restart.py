@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import nbformat
-from nbclient import NotebookClient
 from traitlets.config import Config
 
 from tests.conftest import LIMIT, ROOT
@@ -142,6 +140,9 @@ def test_a_choice_is_saved_in_the_runtime_directory_wherever_the_connection_file
 
 def run_notebook(native: Path, sockets: str, folder: Path, *cells: str) -> list[Any]:
     """Run cells as nbclient does, also after an error; return the outputs of each."""
+    import nbformat  # over a second, which those who run other tests need not wait for
+    from nbclient import NotebookClient
+
     state = folder / "machine"
     Driver(CARDS).write(state)
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
