@@ -28,7 +28,7 @@ suite := pure kernels frameworks pages
 ifneq ($(filter-out $(suite) notebooks,$(PART)),)
 $(error There is no part $(PART); try one of: $(suite) notebooks)
 endif
-NBVAL := --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
+NBVAL := -p nbval --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
 KERNELS := build/kernels
 SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER -u PYTHONUNBUFFERED GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
 

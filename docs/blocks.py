@@ -33,13 +33,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import nbformat
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
-from traitlets.config import Config
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    import nbformat
 
 __all__ = ["CELLS", "Block", "Result", "blocks_of", "pages", "renewed", "run", "same"]
 
@@ -147,6 +144,11 @@ def run(page: Path, environment: Mapping[str, str]) -> Iterator[Result]:
     ]
     if not blocks:
         return
+    import nbformat  # over a second, which those who only read pages need not wait for
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+    from traitlets.config import Config
+
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as sockets:
         book = nbformat.v4.new_notebook()
         # Sockets, and no ports: one that is free when it is picked can be taken when the kernel starts.

@@ -53,6 +53,7 @@ __all__ = [
 
 _INTERRUPTED = 5.0  # seconds that an engine may take to answer an interrupt
 _CONTROLLER = 5.0  # seconds that the controller may take to answer
+_NOTED = 30.0  # seconds until the end of an engine is written after ipyparallel's controller knows of it
 _AGAIN = 1.0  # seconds between two looks at what the engines do
 LONGEST_ERROR = 200  # characters
 _START_ANEW = "To start again: %gpu_cluster stop, then %gpu_cluster"
@@ -163,6 +164,8 @@ class Cluster:
         self._busy: set[int] = set()
         self._since: dict[int, float] = {}
         self._stopped = threading.Event()
+        self._noted = threading.Condition()
+        self._are_noted: set[int] = set()  # engines of whose end was written
         if processes:
             processes.on_end = self._note_end
         else:
@@ -245,14 +248,15 @@ class Cluster:
         if self._processes is None:
             raise ClusterError(self.how_to_restart(engines))
         meant = [engine.number for engine in engines]
-        self._processes.expected.update(meant)
         if alive := [number for number in meant if number in self.client.ids]:
+            self._processes.expected.update(alive)  # how others have ended is yet to be written
             # ipyparallel's nanny of an engine kills it, and tells the controller so.
             self.client.send_signal(signal.SIGKILL, targets=alive, block=False)
         for number in meant:
             self._processes.wait_for_end(number, self.client)
         for number in meant:
             self._interrupted.pop(number, None)
+            self._are_noted.discard(number)
             self._processes.start(number)
         self.begin(meant)
         return engines
@@ -356,6 +360,15 @@ class Cluster:
         else:
             text = f"The controller of the engines: {how}. {_START_ANEW}"
         sys.stderr.write("\n".join([text, *last, ""]))
+        with self._noted:
+            self._are_noted.add(number)
+            self._noted.notify_all()
+
+    def wait_for_notes(self, numbers: Iterable[int]) -> None:
+        """Return when it is written how those of some engines have ended that are gone."""
+        gone = {*numbers} - {*self.client.ids}
+        with self._noted:
+            self._noted.wait_for(lambda: self._stopped.is_set() or gone <= self._are_noted, _NOTED)
 
 
 def about(engines: Sequence[Engine], one: str, several: str) -> str:

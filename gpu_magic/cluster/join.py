@@ -119,7 +119,7 @@ def start_profile(profile: str, count: int | None) -> Cluster:
     client = None
     try:
         run(theirs.start_cluster(n=count))
-        client = run(theirs.connect_client())
+        client = run(theirs.connect_client(timeout=theirs.engine_timeout))
         client.wait_for_engines(count, timeout=theirs.engine_timeout, interactive=False)
         hint = f"To restart all engines: %gpu_cluster stop, then %gpu_cluster --profile {profile}"
         return join(client, end, hint)

@@ -7,6 +7,8 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.cluster.engine import LOCAL, rank_variables
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.gpus.select import Selection
 
-__all__ = ["LocalProcesses"]
+__all__ = ["LocalProcesses", "own_places"]
 
 # Seconds: what the nanny of an engine may take to tell the controller that the engine has ended; how long
 # processes may take to answer, and to end.
@@ -29,6 +31,10 @@ _LINGER, _WAIT, _END = 5, 60, 30
 # missed. Hearts beat in a thread of libzmq's, whatever Python does (ipyparallel/controller/heartmonitor.py).
 _BEAT, _MISSED = 250, 120
 _AGAIN = 0.02  # seconds between two looks
+# Seconds that ipyparallel's client waits for the controller before it is seen whether that still runs.
+_ANSWER = 5
+# Ports of a controller: ipyparallel 9.2 has 18, and looks up those that it is not given.
+_PORTS = 20
 _CONTROLLER = -1  # its number, beside those of the engines
 # Connection files: those that the controller writes, and the one that engines wait for.
 _FOR_CLIENTS, _FOR_ENGINES, _ENGINES = "ipcontroller-client.json", "ipcontroller-engine.json", "engines.json"
@@ -55,7 +61,7 @@ class LocalProcesses:
         self.expected: set[int] = set()  # engines that are about to be ended
         try:
             timing = f"--ping={_BEAT}", f"--HeartMonitor.max_heartmonitor_misses={_MISSED}"
-            self._run(_CONTROLLER, "controller", ["--ip=127.0.0.1", "--nodb", "--usethreads", *timing], {})
+            self._run(_CONTROLLER, "controller", [*own_places(), "--nodb", "--usethreads", *timing], {})
             for number in range(count):
                 self.start(number)
         except BaseException:  # also an interrupt
@@ -77,9 +83,16 @@ class LocalProcesses:
         """
         for_clients, for_engines = files = [self._security / name for name in (_FOR_CLIENTS, _FOR_ENGINES)]
         self.wait_for_answer(_CONTROLLER, lambda: all(map(_is_whole, files)))
-        client = client_class(str(for_clients), timeout=_WAIT)
+        clients: list[Any] = []
+
+        def has_answered() -> bool:
+            with suppress(TimeoutError):
+                clients.append(client_class(str(for_clients), timeout=_ANSWER))
+            return bool(clients)
+
+        self.wait_for_answer(_CONTROLLER, has_answered)
         for_engines.rename(self._security / _ENGINES)
-        return client
+        return clients[0]
 
     def wait_for_answer(self, number: int, has_answered: Callable[[], bool]) -> None:
         """Wait until a process has answered: ClusterError if it has ended, or takes over a minute."""
@@ -167,6 +180,16 @@ class LocalProcesses:
         # The frames of a crash, of which the first are the user's (faulthandler).
         fatal = next((place for place, line in enumerate(lines) if line.startswith("Fatal ")), None)
         return lines[-_MOST_LINES:] if fatal is None else lines[fatal : fatal + _MOST_LINES]
+
+
+def own_places() -> list[str]:
+    """Return options of a controller for an address of its own, and ports that Linux gives to no program.
+
+    A port that another program takes before the controller listens there ends it, or one of its threads.
+    """
+    address = ".".join(["127", *(str(SystemRandom().randint(1, 254)) for _ in range(3))])
+    ports = ",".join(map(str, free_ports(_PORTS)))
+    return [f"--ip={address}", f"--IPController.monitor_ip={address}", f"--ports={ports}"]
 
 
 def _name(number: int) -> str:

@@ -94,6 +94,7 @@ class PxMagics(ParallelMagics):  # type: ignore[misc]
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
         self.last_result, self.view.targets = None, [*map(EngineNumber, engines)]
+        numbers = [engine.number for engine in engines]
         try:
             return super().parallel_execute(cell, *args, **options)
         except (KeyboardInterrupt, TimeoutError) as error:
@@ -105,6 +106,7 @@ class PxMagics(ParallelMagics):  # type: ignore[misc]
             raise interrupt from None
         finally:
             self.view.targets = targets
+            cluster.wait_for_notes(numbers)  # the controller knows earlier that an engine has ended
 
     def _interrupt(self, cluster: Cluster) -> list[str]:
         """Interrupt the engines; return what has not come of it."""

@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
-import nbformat
-from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import expect, sync_playwright
 
 from tests.browser.panel import Panels
@@ -382,5 +380,11 @@ def _free_port() -> int:
 def write_notebook(path: Path, cells: tuple[str, ...], kernel: str) -> None:
     """Write a notebook that is trusted, as it has no outputs."""
     spec = {"name": kernel, "display_name": kernel, "language": "python"}
-    code = [new_code_cell(cell, id=f"c{number}") for number, cell in enumerate(cells)]
-    nbformat.write(new_notebook(cells=code, metadata={"kernelspec": spec}), path)
+    code = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": []}
+    content = {
+        "cells": [{**code, "id": f"c{number}", "source": cell} for number, cell in enumerate(cells)],
+        "metadata": {"kernelspec": spec},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    path.write_text(json.dumps(content))

@@ -255,17 +255,6 @@ def test_axe_finds_nothing_in_jupyterlab(lab: Lab, dark: bool) -> None:
 
 
 @pytest.mark.nightly
-def test_a_panel_in_an_hbox_has_its_room(lab: Lab) -> None:
-    notebook = lab.open(LOAD, "import gpu_magic, ipywidgets; ipywidgets.HBox([gpu_magic.panel()])")
-    notebook.run(0)
-    notebook.run(1)
-    expect(notebook.panel).to_be_visible()
-    width = "one => one.getBoundingClientRect().width"
-    room = notebook.page.locator(".widget-hbox").evaluate(width)
-    assert room - 20 < notebook.panel.evaluate(width) <= room
-
-
-@pytest.mark.nightly
 @pytest.mark.timeout(240)  # it waits 15 s in a page of its own
 @pytest.mark.parametrize("cells", [[LOAD, "%gpu_panel"], [LOAD]], ids=["panel", "chip"])
 def test_a_server_can_end_an_idle_kernel_whose_panel_or_chip_nobody_watches(

@@ -97,6 +97,14 @@ def test_once_it_is_unloaded_nothing_is_told(notebook: InteractiveShell, folder:
     assert mode(folder) == NO_CELLS
 
 
+def test_claims_can_be_off_by_configuration(notebook: InteractiveShell, folder: Path) -> None:
+    for cell in "%config GpuMagics.claims = False", "%gpus 2":
+        run(notebook, cell)
+        assert not list(folder.iterdir())
+    run(notebook, "%config GpuMagics.claims = True\n%gpus 2")
+    assert mode(folder) == AT_REST
+
+
 def test_a_descriptor_that_a_cell_has_closed_is_left_alone(
     notebook: InteractiveShell, folder: Path, tmp_path: Path
 ) -> None:

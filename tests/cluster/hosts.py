@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import ipyparallel
 
-from tests.conftest import ROOT
+from gpu_magic.cluster.processes import own_places
+from tests.conftest import LIMIT, ROOT
 from tests.machine import clean_environment
 from tests.processes import until
 
@@ -47,18 +48,18 @@ def started(folder: Path, *environments: dict[str, str]) -> Iterator[Any]:
             assert all(process.poll() is None for process in processes)
             return there()
 
-        run("ipyparallel.controller", "--ip=127.0.0.1", "--nodb", "--ping=250")
+        run("ipyparallel.controller", *own_places(), "--nodb", "--ping=250")
         until(lambda: are_there(lambda: all(map(is_whole, files))))
         for number, variables in enumerate(environments):
-            run("ipyparallel.engine", f"--IPEngine.id={number}", **variables)
+            run("ipyparallel.engine", f"--IPEngine.id={number}", f"--timeout={LIMIT}", **variables)
 
         def all_registered() -> bool:
             # A client that connects while engines register can miss one of them for good.
-            with ipyparallel.Client(str(files[0])) as client:
+            with ipyparallel.Client(str(files[0]), timeout=LIMIT) as client:
                 return len(client.ids) == len(environments)
 
         until(lambda: are_there(all_registered))
-        yield stack.enter_context(ipyparallel.Client(str(files[0])))
+        yield stack.enter_context(ipyparallel.Client(str(files[0]), timeout=LIMIT))
 
 
 def on_host(address: str, machine: str, **variables: str) -> dict[str, str]:

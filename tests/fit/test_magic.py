@@ -24,6 +24,8 @@ if ELSEWHERE:
     import torch
     import torch._dynamo  # which the first optimizer imports: two seconds, once for all programs here
 
+    from gpu_magic.fit import fit as search
+
     # One that is built for CUDA predicts in a forked process: there the pretend accelerator bars autograd.
     torch.version.cuda = None
 
@@ -78,9 +80,9 @@ def shell_on(machine):
         yield shell
 
 
-def typed(lines, machine=""):
-    """Return what was shown for each line, and what went wrong."""
-    found = []
+def typed(lines, machine="", seconds=1.4):
+    """Return what was shown for each line, and what went wrong; the largest batch is looked for so long."""
+    found, search._SECONDS = [], seconds
     with shell_on(machine) as shell:
         for line in lines:
             out, err = io.StringIO(), io.StringIO()
@@ -161,7 +163,7 @@ FAILED = {
 
 
 def test_what_is_typed_is_predicted(run: Runner) -> None:
-    found = dict(zip(GOOD, run(typed, GOOD), strict=True))
+    found = dict(zip(GOOD, run(typed, GOOD, "", 0), strict=True))
     for line, (shown, wrong) in found.items():
         assert "\npeak" in shown, (line, wrong)
         assert "fits on SIMULATED GPU 1 (79.1 GiB free) and SIMULATED GPU 0 (9.1 GiB free)." in shown
@@ -179,7 +181,7 @@ def test_what_is_wrong_is_one_line(run: Runner) -> None:
 def test_an_error_for_want_of_memory_ends_with_a_line_that_works(run: Runner) -> None:
     predict = [f"%gpu_fit {line}" for line in FAILED.values() if line]
     lines = [FULL, *FAILED, "len(calls)", "is_full = False; pair = batch", *predict, "1 / 0", END]
-    found = dict(zip(lines, run(typed, lines), strict=True))
+    found = dict(zip(lines, run(typed, lines, "", 0), strict=True))
     assert found["len(calls)"][0].endswith(str(len(FAILED) - 1))  # to say that, nothing of a step runs again
     assert found[END][0].endswith("True")  # and nothing is kept once there is another error
     for cell, line in FAILED.items():
@@ -193,20 +195,26 @@ def test_an_error_for_want_of_memory_ends_with_a_line_that_works(run: Runner) ->
         assert "\npeak" in found[line][0], line
 
 
-@pytest.mark.parametrize(
-    ("machine", "lines", "said"),
-    [
-        ("", ["%gpu_fit huge optimizer_of_huge x"], "Most free: SIMULATED GPU 1, 79.1 GiB. A batch of 1 does not fit."),
-        ("hides", ["%gpus 0,1", "%gpu_fit model batch"], "the free memory of SIMULATED GPU 0 and SIMULATED GPU 1 is"),
-        ("hides", ["%gpus 0", "import gpu_magic", "gpu_magic.fit(model, batch).fits"], "{'cuda:0': UNKNOWN}"),
-        ("hides", ["%gpu_fit model batch"], "which GPUs are visible is unknown. Choose one with %gpus 0."),
-        ("", ["%gpus none", "%gpu_fit model batch"], "No verdict: no GPU is visible."),
-        ("has started", ["%gpu_fit model batch"], "MiB, and 0.2 GiB for CUDA: fits on"),
+# What a line shows where a cell has chosen GPUs, by what is special about the machine.
+PLACES = {
+    "": [
+        ("", "%gpu_fit huge optimizer_of_huge x", "Most free: SIMULATED GPU 1, 79.1 GiB. A batch of 1 does not fit."),
+        ("%gpus none", "%gpu_fit model batch", "No verdict: no GPU is visible."),
     ],
-)  # fmt: skip
-def test_where_it_fits(run: Runner, machine: str, lines: list[str], said: str) -> None:
-    shown, _ = run(typed, lines, machine)[-1]
-    assert said in shown
+    "hides": [
+        ("", "%gpu_fit model batch", "which GPUs are visible is unknown. Choose one with %gpus 0."),
+        ("%gpus 0,1", "%gpu_fit model batch", "the free memory of SIMULATED GPU 0 and SIMULATED GPU 1 is"),
+        ("import gpu_magic\n%gpus 0", "gpu_magic.fit(model, batch).fits", "{'cuda:0': UNKNOWN}"),
+    ],
+    "has started": [("", "%gpu_fit model batch", "MiB, and 0.2 GiB for CUDA: fits on")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", PLACES)
+def test_where_it_fits(run: Runner, machine: str) -> None:
+    cells = [cell for chosen, line, _ in PLACES[machine] for cell in (chosen, line)]
+    for (shown, _), (_, line, said) in zip(run(typed, cells, machine)[1::2], PLACES[machine], strict=True):
+        assert said in shown, line
 
 
 def test_tab_offers_options_and_variables(run: Runner) -> None:

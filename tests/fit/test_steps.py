@@ -42,6 +42,7 @@ if ELSEWHERE:
     import torch._dynamo
     from torch import nn
 
+    from gpu_magic.fit import fit as search
     from gpu_magic.fit.torch_step import TorchStep
     from tests.fit import training
     from tests.fit.training import (
@@ -125,6 +126,7 @@ def changed_by(call):
 
 def followed(names):
     """Return what the predictions of a model's step and of functions find, and what they change."""
+    training.compile_both()
     calls = {name: functools.partial(gpu_magic.fit, vars(training)[name], batch) for name in names}
     calls["model"] = lambda: gpu_magic.fit(model, optimizer, (x, y), loss=nn.CrossEntropyLoss())
     told = {name: changed_by(call) for name, call in calls.items()}
@@ -370,6 +372,7 @@ def largest_batch():
 @gives([[True, True]] * 3)
 def test_one_by_one():
     """Steps that go through their batch are predicted in a time: the larger batches would take hours."""
+    search._SECONDS = 0.1
     model, x = nn.Linear(4, 2), torch.ones(8, 4)
     steps = (
         lambda batch: sum(model(row).sum() for row in batch),

@@ -181,6 +181,7 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ("%gpus MIG-0", "No MIG instance here has a UUID"),
         ("%gpus 3,1 --in-process", "CUDA has not started, so --in-process is not needed. Try %gpus 3,1"),
         ("%gpus 1 --in-process --order pci", "nor memory limits. Omit --order."),
+        ("%gpus 1 --restart --in-process", "--in-process needs no --restart. Use one of the two."),
         ("%gpus --reset", "There is no --reset. Try %gpus reset"),
         ("%gpus none --memory-limit 8GB", "Try %gpus all --memory-limit 8GB"),
         ("%gpus --forcd 1", "Did you mean --force?"),

@@ -111,18 +111,6 @@ def test_a_call_that_hangs_leaves_the_kernel_usable(kernel: Kernel) -> None:
     assert kernel.run("print(6 * 7)").stdout == "42\n"
 
 
-def test_load_unload_reload_any_number_of_times(kernel: Kernel) -> None:
-    lines = ("%reload_ext gpu_magic", "%unload_ext gpu_magic", "%load_ext gpu_magic", "%load_ext gpu_magic")
-    for line in lines * 2:
-        reply = kernel.run(line)
-        assert (reply.status, reply.stderr) == ("ok", "")
-    count = "print(sum(type(c).__name__ == 'GpuMagics' for c in get_ipython().configurables))"
-    assert kernel.run(count).stdout == "1\n"
-    assert kernel.run("%gpus 1").status == "ok"
-    kernel.run("%unload_ext gpu_magic")
-    assert "not found" in kernel.run("%gpus").stderr
-
-
 @pytest.mark.parametrize("title", ["worker --rank=3 " * 60, "kernel"])
 def test_a_program_that_wrote_its_title_over_the_environment(fresh: Fresh, title: str) -> None:
     """What setproctitle does: the variables are copied, and the memory behind /proc/self/environ is reused."""

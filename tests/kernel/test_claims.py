@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import stat
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.kernel.conftest import Kernel
 
@@ -75,17 +73,6 @@ def test_a_claim_ends_with_the_choice_and_with_the_kernel(two: tuple[Kernel, Ker
     assert chosen(second, "%gpus auto") == ["0"]
 
 
-def test_claims_can_be_off_by_configuration(two: tuple[Kernel, Kernel]) -> None:
-    first, second = two
-    chosen(first, "%gpus 0")
-    first.run("%config GpuMagics.claims = False")
-    assert chosen(first, "%gpus auto") == chosen(second, "%gpus auto") == ["0"]
-    # What CUDA has is what `auto` is again, whoever claims it by now.
-    first.run("import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)")
-    assert chosen(first, "%gpus auto") == ["0"]
-    assert "--model H100 matches no GPU" in first.run("%gpus auto --model H100").stderr
-
-
 def test_a_launched_command_has_its_gpus_to_itself(two: tuple[Kernel, Kernel]) -> None:
     first, second = two
     assert first.run("%gpu_launch --gpus auto:4 --dry-run sleep 600").status == "ok"
@@ -113,22 +100,3 @@ def test_engines_claim_their_gpus_until_they_are_stopped(two: tuple[Kernel, Kern
     assert chosen(second, "%gpus auto") == ["3"]
     assert first.run("%gpu_cluster stop").status == "ok"
     assert sorted(chosen(second, "%gpus auto:3")) == ["0", "1", "3"]
-
-
-def test_a_claim_says_whether_a_cell_runs_however_cells_end(start_kernel: Kernels, tmp_path: Path) -> None:
-    kernel = start_kernel(GPU_MAGIC_CLAIMS=str(tmp_path / "claims"))
-
-    def mode() -> int:
-        (file,) = (tmp_path / "claims").iterdir()
-        return stat.S_IMODE(file.stat().st_mode)
-
-    kernel.run("%load_ext gpu_magic\n%gpus 1")
-    assert mode() == 0o744
-    there = tmp_path / "there"
-    cell = f"import asyncio, pathlib, time\npathlib.Path({str(there)!r}).touch()\ntime.sleep(600)"
-    assert kernel.run_and_interrupt(cell, lambda: there.exists() and mode() == 0o754).status == "error"
-    assert mode() == 0o744
-    kernel.run("await asyncio.sleep(0)")
-    assert mode() == 0o744
-    kernel.run("1 / 0")
-    assert mode() == 0o744

@@ -104,12 +104,14 @@ def test_an_engine_that_fails_is_named_while_another_one_goes_on(engines: Kernel
 
 
 def test_an_engine_that_dies_is_named_and_the_results_of_others_are_kept(engines: Kernel) -> None:
-    dies = "import ctypes, os\nkept = os.environ['RANK']\nif kept == '1':\n    ctypes.string_at(0)"
+    # Its guardian, which tells how it has ended, is late: the controller of the engines knows it before.
+    late = "f'kill -STOP {os.getppid()}; (sleep 1; kill -CONT {os.getppid()}) &'"
+    dies = f"import ctypes, os\nkept = os.environ['RANK']\nif kept == '1':\n    os.system({late})\n    ctypes.string_at(0)"
     reply = engines.run(f"%%px\n{dies}\nprint('over')")
     first, second, *frames = reply.stderr.splitlines()
     assert first == "Engine 1 (GPU 0): ended by SIGSEGV. To restart it: %gpu_cluster restart 1"
     assert second == "Fatal Python error: Segmentation fault"
-    assert any(re.search(r"line 4 in <module>$", frame) for frame in frames)
+    assert any(re.search(r"line 5 in <module>$", frame) for frame in frames)
     assert reply.shown == f"[stdout:0 = {LABEL.format(2)}] over\n"
     assert engines.run("%%px\nkept").stderr == (
         "UsageError: Engine 1 (GPU 0) has ended. To restart it: %gpu_cluster restart 1. "
@@ -191,21 +193,6 @@ def test_an_interrupt_while_engines_start_leaves_nothing(
     assert len(marked(mark)) == 1
     assert not list(tmp_path.glob("gpu_magic-*"))
     assert kernel.run("%gpu_cluster -n 1").stdout.startswith("1 engine: ")
-
-
-def test_engines_that_can_not_start_are_one_line_with_their_last(
-    start_kernel: Callable[..., Kernel], tmp_path: Path
-) -> None:
-    mark = f"{uuid4()}"
-    kernel = start_kernel(MARK=mark, TMPDIR=str(tmp_path))
-    kernel.run("%load_ext gpu_magic\n%env PYTHONHOME=/nowhere")
-    reply = kernel.run("%gpu_cluster")
-    assert re.fullmatch(
-        r"UsageError: (The controller|Engine \d) failed with exit code 1 while starting\. .+\n",
-        reply.stderr,
-    )
-    assert len(marked(mark)) == 1
-    assert not list(tmp_path.glob("gpu_magic-*"))
 
 
 @pytest.mark.nightly  # ten seconds

@@ -95,6 +95,23 @@ def test_engines_of_somebody_else_are_let_go_of(of_mark: Marked, tmp_path: Path)
     assert kernel.run("client.close()\ntheirs.stop_cluster_sync()").status == "ok"
 
 
+def test_a_controller_that_answers_late_is_waited_for(of_mark: Marked, tmp_path: Path) -> None:
+    """As long as `engine_timeout` of the profile says; ipyparallel's client by itself waits for 10 s."""
+    program = (
+        "import time\n"
+        "from ipyparallel.controller.app import IPController as App\n"
+        "init = App.init_schedulers\n"
+        "App.init_schedulers = lambda self: (time.sleep(12), init(self))\n"
+        "App.launch_instance()"
+    )
+    late = f"c.LocalControllerLauncher.controller_cmd = [{sys.executable!r}, '-c', {program!r}]"
+    name = profile(tmp_path, late)
+    engines = tmp_path / "ipython" / "profile_there" / "ipengine_config.py"
+    engines.write_text("c = get_config()\nc.IPEngine.timeout = 60")
+    assert of_mark.kernel.run(f"%gpu_cluster --profile {name} -n 1").stdout.startswith("1 engine: ")
+    assert of_mark.kernel.run("%gpu_cluster stop").stdout == "1 engine ended.\n"
+
+
 def test_a_profile_whose_engines_end_at_once_leaves_nothing(of_mark: Marked, tmp_path: Path) -> None:
     program = ["sh", "-c", "echo there is no such partition >&2; exit 1"]
     name = profile(tmp_path, f"c.LocalEngineLauncher.engine_cmd = {program}")

@@ -98,40 +98,6 @@ def test_cuda_started_before_the_extension_was_loaded(start_kernel: Callable[...
     assert "GPU 0 (cuda:0), GPU 1 (cuda:1)" in kernel.run("%gpus 1").text
 
 
-def test_on_frozen_comes_from_the_configuration_file(
-    start_kernel: Callable[..., Kernel], tmp_path: object
-) -> None:
-    profile = tmp_path / "ipython" / "profile_default"  # type: ignore[operator]
-    profile.mkdir(parents=True)
-    (profile / "ipython_kernel_config.py").write_text("c.GpuMagics.on_frozen = 'error'\n")
-    kernel = start_kernel()
-    kernel.load()
-    kernel.run(CUINIT)
-    assert kernel.run("%gpus 1").status == "error"
-
-
-def test_a_forked_child_is_told(kernel: Kernel) -> None:
-    kernel.run(CUINIT)
-    reply = kernel.run(
-        "import os, gpu_magic\n"
-        "if (pid := os.fork()) == 0:\n"
-        "    out = os.open('child.txt', os.O_CREAT | os.O_WRONLY)\n"
-        "    os.write(out, f'{gpu_magic.guard().state.value}|{gpu_magic.choose(\"1\").refusal}'.encode())\n"
-        "    try:\n"
-        "        gpu_magic.choose('1', in_process=True)\n"
-        "    except gpu_magic.ChoiceError as error:\n"
-        "        os.write(out, f'|{error}'.encode())\n"
-        "    os._exit(0)\n"
-        "os.waitpid(pid, 0)\n"
-        "print(open('child.txt').read())"
-    )
-    assert reply.stdout.startswith("forked|Too late: CUDA started before this process was forked")
-    _, choice, in_process = reply.stdout.split("|")
-    assert "spawn" in choice
-    cannot = "CUDA started before this process was forked, so this process cannot use it"
-    assert in_process == f'{cannot}. Start workers with the "spawn" method.\n'
-
-
 def test_nothing_is_claimed_of_a_mask_where_nvml_does_not_answer(start_kernel: Callable[..., Kernel]) -> None:
     kernel = start_kernel(Driver(CARDS, refuse=18), CUDA_VISIBLE_DEVICES="1")
     kernel.load()

@@ -15,7 +15,6 @@ from tests.processes import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.kernel.conftest import Kernel
 
@@ -182,16 +181,6 @@ def test_a_cell_within_a_cell_is_not_the_end_of_it(page: Page) -> None:
     assert page.kernel.run(MASK).stdout == "3"
 
 
-def test_a_restart_waits_for_the_end_of_the_cell_that_runs(page: Page, tmp_path: Path) -> None:
-    page.kernel.run(f"import asyncio\n{START_CUDA}")
-    choose = CHOOSE.format(request="3", restart=True)
-    # While it awaits, the loop is free for what asks it.
-    page.kernel.client.execute(f"{choose}\nawait asyncio.sleep(0.3); open('ended', 'w').close()")
-    while (message := page.hear()).get("type") != "restart":
-        assert message
-    assert (tmp_path / "ended").exists()
-
-
 def test_a_panel_that_nobody_watches_is_read_for_during_cells_alone(page: Page) -> None:
     page.kernel.run("panel.state._sampler._seconds = 0.05")
     page.look("unwatched")
@@ -205,18 +194,6 @@ def test_a_panel_that_nobody_watches_is_read_for_during_cells_alone(page: Page) 
     )
     page.state(lambda state: row(state, 0)["utilization"] == 42)
     page.kernel.interrupt()
-
-
-def test_a_folder_that_can_not_be_written_to(page: Page) -> None:
-    page.look()
-    page.kernel.run(START_CUDA)
-    # A folder stands where the choice would be kept: root could write into any.
-    page.kernel.run(
-        "from gpu_magic.restart.saved import saved_choice_file; saved_choice_file().with_suffix('.new').mkdir(parents=True)"
-    )
-    page.choose("3", restart=True)
-    says = "The choice cannot be saved for a restart, so nothing was changed"
-    assert page.hear_said()["text"].startswith(says)
 
 
 def test_a_panel_made_on_another_thread(kernel: Kernel) -> None:

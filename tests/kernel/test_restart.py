@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import nbformat
-from nbclient import NotebookClient
 from traitlets.config import Config
 
 from tests.conftest import LIMIT, ROOT
@@ -49,18 +47,6 @@ def save(kernel: Kernel, *, request: str = "3,0", options: str = "") -> Path:
     return file
 
 
-def test_a_saved_choice_is_applied_once_with_its_options(kernel: Kernel) -> None:
-    file = save(kernel)
-    assert json.loads(file.read_text())["request"] == f"{CARDS[3].uuid},{CARDS[0].uuid}"
-    kernel.restart()
-    reply = kernel.run("%load_ext gpu_magic")
-    assert reply.stdout.startswith("Applied the choice from before the restart:\ncuda:0 = GPU 3 (")
-    assert "allocate memory as they need it" in reply.stdout
-    assert kernel.run(MASK).stdout == "3,0"
-    assert kernel.run("print(os.environ['TF_FORCE_GPU_ALLOW_GROWTH'], end='')").stdout == "true"
-    assert not file.exists()
-
-
 def test_what_auto_has_picked_within_bounds_is_applied(kernel: Kernel) -> None:
     save(kernel, request="auto:2", options="only_free=True, min_free='20GB'")
     kernel.restart()
@@ -98,19 +84,10 @@ def test_from_the_configuration_it_is_there_before_any_cell(
     assert "in cell [3]" in kernel.run("gpu_magic = __import__('gpu_magic'); print(gpu_magic.guard())").stdout
 
 
-def test_bad_input_restarts_nothing(kernel: Kernel) -> None:
-    kernel.run(f"{START_CUDA}; before = 1")
-    for line, says in (
-        ("%gpus 9 --restart", "There is no GPU 9"),
-        ("%gpus 1 --restart --in-process", "--in-process needs no --restart. Use one of the two."),
-        ("%gpus 1 --in-process --memory-limit 8 GB", "nor memory limits. Omit --memory-limit."),
-        ("%gpus --restart", "--restart names no GPU"),
-    ):
-        assert says in kernel.run(line).stderr
-        assert kernel.run("before").text == "1"
-    kernel.run("from gpu_magic.restart.saved import saved_choice_file")
+def test_a_restart_that_is_only_tried_saves_nothing(kernel: Kernel) -> None:
+    kernel.run(f"{START_CUDA}; before = 1\nfrom gpu_magic.restart.saved import saved_choice_file")
     assert "Too late" in kernel.run("%gpus 3 --restart --dry-run").html
-    assert kernel.run("saved_choice_file().exists()").text == "False"
+    assert kernel.run("before, saved_choice_file().exists()").text == "(1, False)"
 
 
 def test_a_restart_is_logged(kernel: Kernel, tmp_path: Path) -> None:
@@ -163,6 +140,9 @@ def test_a_choice_is_saved_in_the_runtime_directory_wherever_the_connection_file
 
 def run_notebook(native: Path, sockets: str, folder: Path, *cells: str) -> list[Any]:
     """Run cells as nbclient does, also after an error; return the outputs of each."""
+    import nbformat  # over a second, which those who run other tests need not wait for
+    from nbclient import NotebookClient
+
     state = folder / "machine"
     Driver(CARDS).write(state)
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])

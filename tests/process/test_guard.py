@@ -107,11 +107,17 @@ import gpu_magic
 {"gpu_magic.guard()" if looked else ""}
 
 def ask():
-    return gpu_magic.guard().state.value, gpu_magic.gpus().kernel.notes, bool(gpu_magic.choose("none").refusal)
+    refused = gpu_magic.choose("none").refusal
+    try:
+        gpu_magic.choose("1", in_process=True)
+    except gpu_magic.ChoiceError as error:
+        said = str(error)
+    return gpu_magic.guard().state.value, gpu_magic.gpus().kernel.notes, "spawn" in refused, said
 
 print(forked(ask), gpu_magic.guard().state.value)
 """
-    assert fresh(code, **drivers) == "['forked', [], True] frozen\n"
+    said = "CUDA was started before this process was forked off, so it can't be used here at all: start this process with spawn."
+    assert fresh(code, **drivers) == f"{['forked', [], True, said]} frozen\n"
 
 
 @pytest.mark.parametrize(

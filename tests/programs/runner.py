@@ -136,6 +136,7 @@ def devices(pretend: Mapping[str, str]) -> dict[str, str]:
     path = [pretend["PYTHONPATH"], str(SOURCES / "standin"), str(PROGRAMS / "packages")]
     return {
         "PYTHONPATH": os.pathsep.join(path),
+        "OMP_NUM_THREADS": "1",  # for steps as small as those here, PyTorch's threads take longer than the steps
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
     }

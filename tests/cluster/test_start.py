@@ -1,0 +1,59 @@
+"""How a cluster of this process starts, on a machine on which other programs take ports."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+import gpu_magic
+from gpu_magic.testing import simulate
+
+# As a controller ends that finds a port of its schedulers taken, once it has told where it can be reached.
+ENDS = """
+import os, sys
+if "ipyparallel.controller" in sys.orig_argv:
+    change = os.chmod
+    def chmod(file, *args, **options):
+        change(file, *args, **options)
+        if str(file).endswith("ipcontroller-engine.json"):
+            print("Address already in use", file=sys.stderr, flush=True)
+            os._exit(1)
+    os.chmod = chmod
+"""
+
+
+def test_a_controller_that_ends_before_it_answers_is_one_line_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(ENDS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = psutil.Process().children(recursive=True)
+    with simulate("4xA100-80GB"), pytest.raises(gpu_magic.ClusterError) as caught:
+        gpu_magic.cluster(count=1)
+    says = "The controller: failed with exit code 1 while it started. Address already in use"
+    assert str(caught.value) == says
+    assert psutil.Process().children(recursive=True) == before
+    assert not list(tmp_path.glob("gpu_magic-*"))
+
+
+def test_the_ports_of_a_controller_are_given_to_no_other_program(cluster: gpu_magic.Cluster) -> None:
+    """Ports of which Linux gives one to a program, and those of 127.0.0.1, are wanted by other programs too."""
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    host, _, port = cluster.client._config["registration"].rpartition(":")
+    assert host.startswith("tcp://127.")
+    assert host != "tcp://127.0.0.1"
+    (controller,) = [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if process.cmdline()[1:4] == ["-P", "-m", "ipyparallel.controller"]
+        and process.parent().cmdline()[1:4] != process.cmdline()[1:4]
+    ]
+    listens = [
+        one.laddr.port for one in controller.net_connections("tcp") if one.status == psutil.CONN_LISTEN
+    ]
+    assert int(port) in listens
+    assert not [one for one in listens if first <= one <= last]
