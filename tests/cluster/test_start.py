@@ -34,7 +34,7 @@ def test_a_controller_that_ends_before_it_answers_is_one_line_and_leaves_nothing
     before = psutil.Process().children(recursive=True)
     with simulate("4xA100-80GB"), pytest.raises(gpu_magic.ClusterError) as caught:
         gpu_magic.cluster(count=1)
-    says = "The controller: failed with exit code 1 while it started. Address already in use"
+    says = "The controller failed with exit code 1 while starting. Address already in use"
     assert str(caught.value) == says
     assert psutil.Process().children(recursive=True) == before
     assert not list(tmp_path.glob("gpu_magic-*"))

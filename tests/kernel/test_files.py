@@ -23,10 +23,10 @@ PAGE = ROOT / "docs" / "reference" / "variables-and-files.md"
 RANDOM = r"\.[0-9a-f]{16}"
 # For each row of the page: what stands in it, and where such files are in this test.
 ROWS = {
-    "the folder of claims": r"claims",
+    "| the folder of claims |": r"claims",
     "a claim: the GPU": rf"claims/GPU-[\w-]+{RANDOM}",
-    "the choice that a restart keeps": r"runtime/gpu_magic(/kernel-[\w-]+\.json)?",
-    "what the ranks of a command write": r"tmp/gpu_magic-\w+",
+    "the choice that [`--restart`]": r"runtime/gpu_magic(/kernel-[\w-]+\.json)?",
+    "output of ranks": r"tmp/gpu_magic-\w+",
 }
 
 

@@ -116,7 +116,7 @@ def ask():
 
 print(forked(ask), gpu_magic.guard().state.value)
 """
-    said = "CUDA was started before this process was forked off, so it can't be used here at all: start this process with spawn."
+    said = 'CUDA started before this process was forked, so this process cannot use it. Start workers with the "spawn" method.'
     assert fresh(code, **drivers) == f"{['forked', [], True, said]} frozen\n"
 
 
