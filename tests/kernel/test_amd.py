@@ -128,7 +128,9 @@ def test_what_comes_after_hip_has_started(start_amd: StartAmd) -> None:
     kernel.run("os.environ['HIP_VISIBLE_DEVICES'] = '3'")
     shown = kernel.run("%gpus").text
     assert "was changed after ROCm started. This kernel keeps GPU 1" in shown
-    assert "HIP_VISIBLE_DEVICES was '3'. It is '0' again, as when ROCm started." in kernel.run("%gpus 1").stdout
+    assert (
+        "HIP_VISIBLE_DEVICES was '3'. It is '0' again, as when ROCm started." in kernel.run("%gpus 1").stdout
+    )
     kernel.run(SAVE)
     kernel.restart()
     said = kernel.run("%load_ext gpu_magic").stdout
