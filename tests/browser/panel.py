@@ -104,7 +104,7 @@ def open_panel(lab: Lab, *cells: str, **how: Any) -> Notebook:
 def restart(notebook: Notebook) -> None:
     """Restart the kernel as the page's menu does, and wait until its panel has learned of it."""
     notebook.page.evaluate("notebook.sessionContext.session.kernel.restart()")
-    expect(notebook.said).to_contain_text("this panel goes on")
+    expect(notebook.said).to_contain_text("continue this panel")
 
 
 @contextmanager

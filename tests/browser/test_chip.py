@@ -162,7 +162,7 @@ def test_it_goes_with_gpu_magic_and_comes_back(lab: Lab, app: str) -> None:
     expect(notebook.panel).to_be_visible()
     notebook.ask("%unload_ext gpu_magic")
     expect(notebook.chip).to_be_hidden()
-    expect(notebook.said).to_contain_text("gpu_magic was unloaded, so nothing can be chosen here")
+    expect(notebook.said).to_contain_text("gpu_magic was unloaded. To choose here: %load_ext gpu_magic")
     assert "gpu_magic" not in notebook.ask(COMMS)
     notebook.ask(LOAD)
     expect(notebook.chip).to_be_visible()

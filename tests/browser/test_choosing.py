@@ -124,7 +124,7 @@ def test_least_busy_none_and_reset(live: Callable[..., LivePanel]) -> None:
     panel.button("Reset").click()
     expect(panel.line).to_have_text("%gpus reset")
     assert panel.badges() == {str(place): f"cuda:{place}" for place in range(4)}
-    assert "At the start of this process: CUDA_VISIBLE_DEVICES not set" in panel.use("Use as started")
+    assert "Reset: CUDA_VISIBLE_DEVICES not set" in panel.use("Use as started")
     assert mask() is None
 
 
@@ -245,7 +245,7 @@ def test_mig_instances_stand_under_their_gpu(live: Callable[..., LivePanel]) -> 
     assert keys(panel) == ["0", first, second, "1", "2", "3"]
     expect(panel.panel.locator(".gm-host")).to_contain_text("5 of 5 free")
     panel.click(0)
-    expect(panel.said).to_contain_text("GPU 0 is split by MIG, so choose an instance of it")
+    expect(panel.said).to_contain_text("GPU 0 is split by MIG. Choose an instance")
     panel.click(2, second)  # one process can use one, and nothing beside it
     expect(panel.line).to_have_text(f"%gpus {second}")
     assert "cuda:0 = MIG instance 0:" in panel.use()
@@ -265,9 +265,9 @@ def test_two_views_of_a_panel_agree(live: Callable[..., LivePanel]) -> None:
     views = panel.page.locator(".gm-panel")
     views.nth(1).locator('[data-key="3"]').click()
     views.nth(1).locator("button", has_text="options").click()
-    views.nth(1).get_by_label("as it is needed").check()
+    views.nth(1).get_by_label("as needed").check()
     expect(panel.line).to_have_text("%gpus 3 --growth")
-    expect(panel.panel.get_by_label("as it is needed")).to_be_checked()
+    expect(panel.panel.get_by_label("as needed")).to_be_checked()
     panel.use()
     for number in range(2):
         expect(views.nth(number).locator(".gm-said")).to_contain_text("cuda:0 = GPU 3")
@@ -296,7 +296,7 @@ def test_a_choice_that_comes_too_late_is_asked_about(live: Callable[..., LivePan
 
     panel = live(prepare=start)
     expect(panel.cuda).to_have_text("CUDA started")
-    expect(panel.panel.locator(".gm-banner").first).to_contain_text("A different choice needs a restart")
+    expect(panel.panel.locator(".gm-banner").first).to_contain_text("Another choice needs a restart")
     panel.click(3)
     restart = panel.button("Restart kernel and use these")
     question = panel.page.get_by_role("alertdialog")
@@ -320,7 +320,7 @@ def test_a_choice_that_comes_too_late_is_asked_about(live: Callable[..., LivePan
 
 def test_options_are_a_part_of_the_choice(live: Callable[..., LivePanel]) -> None:
     panel = live()
-    growth, limit = panel.panel.get_by_label("as it is needed"), panel.panel.get_by_label("at most")
+    growth, limit = panel.panel.get_by_label("as needed"), panel.panel.get_by_label("at most")
     expect(growth).to_be_hidden()
     panel.button("options").click()
     growth.check()
@@ -329,7 +329,7 @@ def test_options_are_a_part_of_the_choice(live: Callable[..., LivePanel]) -> Non
     panel.click(2)
     limit.fill("much --force")
     limit.press("Enter")
-    expect(panel.said).to_have_text("much --force is not a size. Try 8GB, or 8GiB")
+    expect(panel.said).to_have_text("much --force is not a size. Try 8GB or 8GiB")
     expect(limit).to_have_value("much --force")
     expect(panel.line).to_have_text("%gpus 2 --growth")
     limit.fill("900GB")
@@ -340,7 +340,7 @@ def test_options_are_a_part_of_the_choice(live: Callable[..., LivePanel]) -> Non
     limit.press("Enter")
     said = panel.use()
     assert "TensorFlow and JAX allocate memory as they need it" in said
-    assert "at most 8 GB of a GPU" in said
+    assert "at most 8 GB of each GPU" in said
     assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
     # They stay with the next choice, until they are taken back.
     panel.click(0)
@@ -403,7 +403,7 @@ def test_it_waits_until_others_have_ended_and_then_chooses(
     panel.button("clear").click()
     begin(3)
     panel.machine.gpus[3].processes.clear()
-    is_told("free, and chosen when the kernel is")
+    is_told("free. Chosen when the kernel is free")
     expect(panel.exchange().said).to_contain_text("cuda:0 = GPU 3")
     expect(waits).to_be_hidden()
     assert mask() == "3"

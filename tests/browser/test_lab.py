@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from tests.browser.lab import Lab, Notebook
 
-GONE = "The kernel of this panel has gone. After the next %load_ext gpu_magic, this panel goes on."
+GONE = "This panel's kernel has ended. Run %load_ext gpu_magic to continue this panel."
 TEN_MINUTES = 10 * 60 * 1000  # in milliseconds
 
 

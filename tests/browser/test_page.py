@@ -118,7 +118,7 @@ def test_waiting_by_keyboard_keeps_the_focus_at_the_buttons(bare: BarePages) -> 
     page.keyboard.press("Shift+Tab")
     expect(begin).to_be_focused()
     page.keyboard.press("Enter")
-    expect(page.locator(".gm-said")).to_have_text("%gpus 1: waits as soon as the kernel is free")
+    expect(page.locator(".gm-said")).to_have_text("%gpus 1: starts to wait when the kernel is free")
     tell(page, state, waiting="Waiting for GPU 1, 2 s: in use by maria. Next look in 1 s.")
     expect(page.get_by_role("button", name="Cancel the waiting")).to_be_focused()
     page.keyboard.press("Enter")
@@ -152,7 +152,7 @@ def test_a_restart_is_asked_for_once_it_is_confirmed_and_done_where_the_page_can
     tell(page, state, is_restarting=True)
     expect(page.locator(".gm-said")).to_have_text("Restarting the kernel …")
     page.evaluate("lose()")
-    expect(page.locator(".gm-said")).to_contain_text("The kernel was restarted: run %load_ext gpu_magic")
+    expect(page.locator(".gm-said")).to_contain_text("The kernel was restarted. Run %load_ext gpu_magic")
     is_off(page)
 
 
@@ -241,7 +241,7 @@ def test_a_kernel_that_says_nothing(bare: BarePages) -> None:
     expect(page.locator(".gm-line code")).to_have_text("%gpus 2")
     page.evaluate("lose()")
     expect(page.locator(".gm-state")).to_have_text("no kernel")
-    expect(page.locator(".gm-said")).to_contain_text("The kernel of this panel has gone")
+    expect(page.locator(".gm-said")).to_contain_text("This panel's kernel has ended")
     is_off(page)
 
 
@@ -259,7 +259,7 @@ def test_a_panel_that_nobody_watches_pauses_and_goes_on_with_the_first_movement(
     page.clock.fast_forward(TEN_MINUTES)
     page.clock.fast_forward(30_000)
     page.clock.run_for(1000)
-    expect(page.locator(".gm-stale")).to_have_text("paused, as nobody has used this page for ten minutes")
+    expect(page.locator(".gm-stale")).to_have_text("paused: this page was not used for ten minutes")
     assert sent(page, "look")[-1]["visibility"] == "unwatched"
     page.mouse.move(200, 200)
     assert sent(page, "look")[-1]["visibility"] == "watched"

@@ -83,8 +83,7 @@ def test_a_frozen_kernel_is_restarted_and_has_the_choice(lab: Lab, app: str) -> 
         restart_and_use(notebook)
     assert answer.value.ok
     expect(notebook.said).to_have_text(
-        "The kernel was restarted: run %load_ext gpu_magic, which applies a choice that was made for it. "
-        "After that, this panel goes on."
+        "The kernel was restarted. Run %load_ext gpu_magic to apply the saved choice and continue this panel."
     )
     assert notebook.kernel() == kernel
     assert notebook.page.locator(".jp-Dialog").count() == 0

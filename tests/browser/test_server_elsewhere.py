@@ -71,10 +71,10 @@ def open_panel(lab: Lab, kernel: str = "python3") -> Notebook:
 def test_the_table_says_what_the_server_lacks(hub: Lab) -> None:
     notebook = open_panel(hub, "users")
     output = notebook.page.locator(".jp-Cell").nth(2).locator(".jp-OutputArea")
-    expect(output).to_contain_text("As it was on")
+    expect(output).to_contain_text("State of ")
     expect(output).to_contain_text(
-        "The Jupyter server's environment has no anywidget, which is the page's part of a panel. "
-        f"{hub.root.parent}/env/bin/python -m pip install anywidget adds it; then load the page again."
+        "The Jupyter server's environment has no anywidget, which the panel needs in the page. "
+        f"Run {hub.root.parent}/env/bin/python -m pip install anywidget, then reload the page."
     )
     expect(output.locator(".gm-fallback table").first).to_be_visible()
     # JupyterLab's own box is there, and not shown.
@@ -101,7 +101,9 @@ def test_a_server_that_does_not_load_what_it_has_leaves_the_table_and_what_may_h
     with start_lab(tmp_path, chromium, {"GPU_MAGIC_SIMULATE": "4xA100-80GB clock=0"}) as lab:
         notebook = open_panel(lab)
         output = notebook.page.locator(".jp-Cell").nth(2).locator(".jp-OutputArea")
-        expect(output).to_contain_text("If this table stays there: pip install anywidget where the Jupyter")
+        expect(output).to_contain_text(
+            "If only this table appears, run pip install anywidget where the Jupyter"
+        )
         expect(notebook.chip).to_contain_text("GPUs 2,0")
         assert "A panel was shown, but no page has answered." in notebook.ask("%gpu_doctor")
         notebook.chip.click()
