@@ -196,13 +196,13 @@ def test_an_end_of_its_own_is_reported_as_shells_do(tmp_path: Path) -> None:
         (["launch", "printenv X"], "printenv X is one word, as it is in quotes: leave them out."),
         (
             ["launch", "--gpus", "auto:4", "--only-free", "--", "true"],
-            "and only 3 can be picked; try auto:3;",
+            "and only 3 can be picked; try auto:3 --only-free;",
         ),
         (["launch", "--gpus", "auto:4", "--only-free", "--", "true"], " --wait 30m waits until there are 4."),
         (["launch", "--gpus", "0,2", "--only-free", "--", "true"], "Not free: GPU 2 (in use by aisha"),
         (
             ["launch", "--gpus", "auto:4", "--min-free", "60GB", "--", "true"],
-            "only 3 can be picked; try auto:3;",
+            "only 3 can be picked; try auto:3 --min-free 60GB;",
         ),
         (["launch", "--min-free", "1GB", "--", "true"], "goes with auto; try --gpus auto --min-free 1GB."),
         (
