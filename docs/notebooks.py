@@ -54,7 +54,7 @@ def main(paths: list[Path]) -> None:
             resources={"metadata": {"path": FOLDER}},
             store_widget_state=False,  # the panel does not work without its kernel
         )
-        client.execute(env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | extra)
+        client.execute(env=os.environ | {"TF_ENABLE_ONEDNN_OPTS": "0"} | extra)
         notebook.metadata.pop("widgets", None)  # one that an editor has left
         for cell in notebook.cells:
             tags = cell.metadata.get("tags")  # that it is to fail
