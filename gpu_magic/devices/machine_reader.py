@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.amd import Amd, find_amdsmi
 from gpu_magic.devices.idle import Idleness
 from gpu_magic.devices.model import Inventory, Limits
 from gpu_magic.devices.nvml import Nvml
@@ -15,6 +15,7 @@ from gpu_magic.text import printable
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from gpu_magic.devices.amd import Amd
     from gpu_magic.devices.model import Counters, Gpu, GpuProcess, Vendor
 
 __all__ = ["MachineReader"]
@@ -41,11 +42,14 @@ class MachineReader:
         """Whether amdsmi and its library are there; AMD's GPUs may be."""
         if self._amd_problem is None:
             self._amd_problem = ""
-            try:
-                amdsmi = find_amdsmi()  # 0.1 ms, on all machines
-                self._amd = None if amdsmi is None else Amd(amdsmi)
-            except ImportError as error:
-                self._amd_problem = str(error)
+            if PathFinder.find_spec("amdsmi") is not None:
+                from gpu_magic.devices.amd import Amd, find_amdsmi
+
+                try:
+                    amdsmi = find_amdsmi()
+                    self._amd = None if amdsmi is None else Amd(amdsmi)
+                except ImportError as error:
+                    self._amd_problem = str(error)
         return self._amd is not None
 
     def inventory(self) -> Inventory:
