@@ -120,7 +120,7 @@ def jax() -> dict[str, Any]:
 
 
 def cupy() -> dict[str, Any]:
-    """Return why CuPy cannot be used; empty where it can."""
+    """Return why CuPy can't be used; empty where it can."""
     if find_spec("cupy") is None:
         return {"why not": "CuPy is not installed here"}
     import cupy

@@ -64,7 +64,7 @@ def before_start() -> Seen:
 
 
 @claim(
-    "In a child that is forked after `cuInit`, the guard says that CUDA cannot be used.",
+    "In a child that is forked after `cuInit`, the guard says that CUDA can't be used.",
     "process/guard.py",
     "a driver",
 )
@@ -79,7 +79,7 @@ def guard_in_child() -> Seen:
 
 
 @claim(
-    "In a child that is forked after PyTorch has used the GPU, the guard says that CUDA cannot be used.",
+    "In a child that is forked after PyTorch has used the GPU, the guard says that CUDA can't be used.",
     "process/guard.py",
     "PyTorch for CUDA",
 )
