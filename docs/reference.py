@@ -34,6 +34,34 @@ _TAKES = {
 }
 
 
+_JSON = [
+    (
+        "picked",
+        "in the order of `cuda:i`: `index` (null for a MIG instance), `gpu`, `uuid`, `name`. null if none",
+    ),
+    (
+        "variables",
+        "of each command, `CUDA_VISIBLE_DEVICES` and the other variables of its GPUs",
+    ),
+    (
+        "holders",
+        "the picked GPUs that others use or claim. If nothing was started, all such GPUs",
+    ),
+    ("error", "only if nothing was started: why, as on stderr"),
+    (
+        "retry_after",
+        "only if nothing was started: seconds until the next try, or null if waiting cannot help",
+    ),
+]
+_STATUSES = [
+    ("N", "the command ended with N"),
+    ("2", "nothing was started: the line is wrong, or the GPUs are not free. `retry_after` tells which"),
+    ("127", "the program is there, and the system cannot start it"),
+    ("128 + N", "signal N ended the command"),
+    ("130", "an interrupt ended the command, or the wait for its GPUs"),
+]
+
+
 def magics() -> str:
     """Return the page of the magics."""
     parts = [
@@ -94,6 +122,13 @@ def commands() -> str:
             "command, it is 128 plus the signal's number. If the command cannot run, it is 2.\n"
         ),
         _table("option", "means", list(command_line.LAUNCH_OPTIONS.items())),
+        "### JSON for programs {#json}\n",
+        (
+            "`--json` prints one line on stdout before the command runs. The command's output follows it. "
+            "A holder is a GPU as in `gpu-magic --json`, with its processes and claims.\n"
+        ),
+        _table("key", "value", _JSON),
+        _table("exit status", "means", _STATUSES),
         "## gpu-magic kernel install {#kernel}\n",
         _table("option", "means", list(command_line.KERNEL_OPTIONS.items())),
         "What such a kernel does: [start a kernel with its GPU](../how-to/kernels.md).\n",

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import gpu_magic
-from gpu_magic.errors import CommandFailed, GpuMagicError
+from gpu_magic.errors import CommandFailed, GpuMagicError, NotFreeError
 from gpu_magic.gpus.table import problem_text, record_of
 from gpu_magic.text import nearest_option, one_line, text_table
 
@@ -51,7 +51,10 @@ LAUNCH_OPTIONS = {
     "--wait 30m": "wait at most this long for the GPUs, then start",
     "--force": "allow GPUs outside CUDA_VISIBLE_DEVICES",
     "--dry-run": "print the command, start nothing",
+    "--json": "first print a line of JSON: the picked GPUs, or why none and when to try again",
 }
+# Seconds after which to try again if the GPUs are not free.
+_RETRY_AFTER = 60
 
 # The options of `gpu-magic kernel install`.
 KERNEL_OPTIONS = {
@@ -82,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _kernel(options)
         return _doctor(options) if options.action == "doctor" else _show(as_json=options.json)
     except GpuMagicError as error:
-        print("gpu-magic:", str(error).replace("%gpus shows", "gpu-magic shows"), file=sys.stderr)
+        print("gpu-magic:", _in_a_shell(error), file=sys.stderr)
         return 2
     except KeyboardInterrupt:  # a command that has started gets its interrupts itself
         if is_launch:
@@ -201,8 +204,17 @@ def _launch(words: Sequence[str]) -> int:
         options = (f"  {name:18}{what}" for name, what in LAUNCH_OPTIONS.items())
         print("usage: gpu-magic launch [options] -- COMMAND\n", *options, EXAMPLES, sep="\n", end="")
         return 0
-    options = read_words("gpu-magic launch", words)
-    task = prepare(options, names=names_of("gpu-magic launch"), on_wait=_waiting_lines())
+    is_json = "--" in words and "--json" in words[: words.index("--")]
+    try:
+        options = read_words("gpu-magic launch", words)
+        is_json = options.json
+        task = prepare(options, names=names_of("gpu-magic launch"), on_wait=_waiting_lines())
+    except GpuMagicError as error:
+        if is_json:
+            print(json.dumps(_refusal(error)), flush=True)
+        raise
+    if is_json:
+        print(json.dumps(_picked(task)), flush=True)
     if options.dry_run:
         print(task.shell_lines)
         return 0
@@ -222,6 +234,36 @@ def _launch(words: Sequence[str]) -> int:
             print(f"gpu-magic: {failure}", file=sys.stderr)
     code = task.code or 0
     return code if code >= 0 else 128 - code  # as shells report a signal
+
+
+def _picked(task: Task) -> dict[str, Any]:
+    """Return what `--json` prints before a command runs."""
+    from gpu_magic.gpus.auto import held_by
+
+    picked = [record_of(device) for device in task.devices]
+    return {
+        "picked": [{name: one[name] for name in ("index", "gpu", "uuid", "name")} for one in picked],
+        "variables": task.gpu_variables,
+        "holders": [record_of(device) for device in task.devices if held_by(device)],
+    }
+
+
+def _refusal(error: GpuMagicError) -> dict[str, Any]:
+    """Return what `--json` prints if nothing is started; `retry_after` is null if waiting cannot help."""
+    from gpu_magic.gpus.auto import held_by
+
+    is_later = isinstance(error, NotFreeError)
+    there = gpu_magic.gpus().devices if is_later else ()
+    return {
+        "picked": None,
+        "error": _in_a_shell(error),
+        "holders": [record_of(device) for device in there if held_by(device)],
+        "retry_after": _RETRY_AFTER if is_later else None,
+    }
+
+
+def _in_a_shell(error: GpuMagicError) -> str:
+    return str(error).replace("%gpus shows", "gpu-magic shows")
 
 
 def _waiting_lines() -> Callable[[Wait[Any]], None]:

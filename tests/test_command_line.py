@@ -309,6 +309,60 @@ def test_a_command_starts_once_its_gpus_are_free() -> None:
     assert outs == ["0,1,3\n", "1\n"]
 
 
+def test_one_line_of_json_says_what_was_picked_before_the_command_writes() -> None:
+    code = "import os, sys; print(os.environ['CUDA_VISIBLE_DEVICES'], input()); sys.exit(7)"
+    process = start("launch", "--json", "--gpus", "2,0", "--", sys.executable, "-c", code)
+    assert process.stdout
+    line = json.loads(process.stdout.readline())  # the command waits for input meanwhile
+    assert [(one["index"], one["uuid"][:4]) for one in line["picked"]] == [(2, "GPU-"), (0, "GPU-")]
+    assert line["variables"] == [{"CUDA_VISIBLE_DEVICES": "2,0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}]
+    assert [(one["index"], one["processes"][0]["owner"]) for one in line["holders"]] == [(2, "aisha")]
+    assert (process.communicate("yes\n", timeout=LIMIT)[0], process.returncode) == ("2,0 yes\n", 7)
+
+
+def test_json_of_each_command_has_its_variables(here: Here) -> None:
+    words = ["launch", "--json", "--gpus", "1,0", "--each", "--dry-run", "--env", "A=1", "--", "true"]
+    line, *commands = here(*words)[1].splitlines()
+    given = json.loads(line)["variables"]
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in given] == ["1", "0"]
+    assert "A" not in given[0]
+    assert len(commands) == 2
+
+
+def test_json_says_who_holds_gpus_and_when_to_try_again(here: Here) -> None:
+    status, out, err = here("launch", "--gpus", "auto:4", "--only-free", "--json", "--", "true")
+    line = json.loads(out)
+    assert (status, line["picked"], line["retry_after"]) == (2, None, 60)
+    assert err == f"gpu-magic: {line['error']}\n"
+    assert [(one["index"], one["processes"][0]["owner"]) for one in line["holders"]] == [(2, "aisha")]
+    with start("launch", "--gpus", "1", "--", sys.executable, "-c", "print(1, flush=True); input()") as first:
+        assert first.stdout
+        first.stdout.readline()
+        status, out, _ = run("launch", "--json", "--gpus", "1", "--only-free", "--wait", "1", "true")
+        line = json.loads(out)
+        assert (status, line["retry_after"]) == (2, 60)
+        claim = next(one for one in line["holders"] if one["index"] == 1)["claims"][0]
+        assert claim["pid"] == first.pid
+        assert claim["idle"] is None
+        first.communicate("\n", timeout=LIMIT)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["--gpus 9 -- true", "--gpsu 2 -- true", "--gpus auto --min-free 100GB true", "-- no-such-program"],
+)
+def test_what_can_never_be_launched_is_not_to_be_tried_again(here: Here, line: str) -> None:
+    status, out, err = here("launch", "--json", *line.split())
+    found = json.loads(out)
+    assert (status, found["picked"], found["retry_after"], found["holders"]) == (2, None, None, [])
+    assert err == f"gpu-magic: {found['error']}\n"
+
+
+def test_json_behind_the_command_is_the_command_s() -> None:
+    assert run("launch", "-n", "1", "--", "echo", "--json")[1] == "--json\n"
+    assert run("launch", "--gpus", "9", "--", "echo", "--json")[1] == ""
+
+
 def test_an_interrupt_ends_a_wait_in_one_line() -> None:
     process = start("launch", "--gpus", "2", "--wait", "10m", "--", "true")
     assert process.stderr

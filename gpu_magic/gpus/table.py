@@ -340,6 +340,7 @@ def record_of(device: Device) -> dict[str, Any]:
         return {name: None if value is UNKNOWN else value for name, value in values.items()}
 
     processes = None if status.processes is UNKNOWN else status.processes
+    claims = [known(one, "pid", "owner", "notebook", "since", "idle") for one in status.claims]
     return {
         "index": gpu.index if gpu else None,
         "vendor": gpu.vendor if gpu else "nvidia",
@@ -348,4 +349,5 @@ def record_of(device: Device) -> dict[str, Any]:
         **known(status, "memory_used", "utilization", "temperature", "power"),
         "problem": gpu.problem if gpu else "",
         "processes": processes and [known(one, "pid", "name", "owner", "memory") for one in processes],
+        "claims": claims,
     }

@@ -17,6 +17,7 @@ from gpu_magic.devices.processes import descends_from
 from gpu_magic.errors import CommandFailed, GpuMagicError
 from gpu_magic.launch.output import Output, last_traceback
 from gpu_magic.launch.process import Causes, Guarded, how_it_ended
+from gpu_magic.process.mask import NAMES
 from gpu_magic.process.tasks import BackgroundTask
 from gpu_magic.process.view import read_machine
 from gpu_magic.public import public
@@ -88,6 +89,14 @@ class Task(BackgroundTask):
             set_for_it = [f"{name}={shlex.quote(value)}" for name, value in given if value is not None]
             lines.append(" ".join([*set_for_it, shlex.join(command.argv())]))
         return "\n".join(lines)
+
+    @property
+    def gpu_variables(self) -> list[dict[str, str]]:
+        """The variables that name the GPUs of each command."""
+        return [
+            {name: value for name in NAMES if (value := command.variables.get(name)) is not None}
+            for command in self._commands
+        ]
 
     def start(self, name: str = "launch", *, is_attached: bool = False) -> Task:
         """Start it, once; return it.

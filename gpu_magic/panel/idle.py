@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.interrupts import postponed_interrupts
@@ -47,9 +48,12 @@ class IdleCallback:
     def attach(self, shell: Any) -> None:
         """Follow a shell's cells; on another thread than the main one, as soon as that is free.
 
-        Without a shell, do nothing.
+        Without a shell, as in marimo, cells run in an event loop: what it calls comes between them, or while
+        one awaits. Without a loop either, do nothing.
         """
         if shell is None:
+            with suppress(RuntimeError):
+                self._loop = asyncio.get_running_loop()
             return
         if not _is_main_thread():
             if hasattr(shell, "kernel"):
@@ -60,16 +64,16 @@ class IdleCallback:
 
     def _follow(self, shell: Any, depth: int) -> None:
         """Follow a shell's cells; `depth` is of the one that runs."""
-        try:
-            self._loop = asyncio.get_running_loop()
-        except RuntimeError:  # IPython in a terminal: requests wait for the next cell
-            self._loop = None
         if shell is not self._shell:
             self.detach()
             self._shell, self._depth = shell, depth
             # Not pre_execute, which ipykernel triggers for each message of a widget, too.
             shell.events.register("pre_run_cell", self._before_cell)
             shell.events.register("post_run_cell", self._after_cell)
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:  # IPython in a terminal: requests wait for the next cell
+            self._loop = None
         self.request()
 
     def detach(self) -> None:
@@ -77,16 +81,19 @@ class IdleCallback:
         if self._shell is not None:
             self._shell.events.unregister("pre_run_cell", self._before_cell)
             self._shell.events.unregister("post_run_cell", self._after_cell)
-        self._shell, self._depth = None, 0
+        self._shell, self._loop, self._depth = None, None, 0
 
     def request(self) -> None:
         """Have the function called as soon as no cell runs. Can be called on any thread."""
+        if self._loop is not None and self._shell is None:
+            self.attach(None)  # `marimo run` has a loop for each page
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._call_if_idle)
 
     def _call_if_idle(self, *, before_cell: bool = False) -> None:
         # A cell that awaits lets the loop run; after its end this is called again.
-        if self._shell is not None and not self.is_busy:
+        is_attached = self._shell is not None or self._loop is not None
+        if is_attached and not self.is_busy:
             self._call(before_cell)
 
     # A subshell runs its cells on a thread of its own: those are ignored.

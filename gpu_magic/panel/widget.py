@@ -77,10 +77,17 @@ class Panel(anywidget.AnyWidget):
         super().__init__(key=secrets.token_hex(8))
         self.on_msg(lambda _widget, message, _buffers: self.state.receive(self, message))
 
+    @property
+    def is_open(self) -> bool:
+        """Whether pages can have it. marimo closes the comm when its cell runs again."""
+        return self.comm is not None and not getattr(self.comm, "_closed", False)
+
     def tell(self, message: dict[str, Any]) -> None:
         """Send a message to the pages that have this panel."""
-        if self.comm is not None:
+        if self.is_open:
             self.send(message)
+        else:
+            self.state.remove(self)
 
     def close(self) -> None:
         """Close the panel in all its pages."""
@@ -127,11 +134,12 @@ def panel() -> Panel:
     Returns
     -------
     Panel
-        A widget, of which a process has one. The machine is read, by one thread, while a page shows it.
+        A widget, of which a kernel has one, and in marimo each cell. The machine is read, by one thread,
+        while a page shows it.
 
     """
     global _panel  # noqa: PLW0603 - a process has one
-    if _panel is None or _panel.comm is None:
+    if _panel is None or not _panel.is_open or get_ipython() is None:
         _panel = Panel()
     return _panel
 

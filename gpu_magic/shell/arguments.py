@@ -111,7 +111,7 @@ OPTIONS["gpu-magic launch"] = {
     option: kind
     for option, kind in OPTIONS["%gpu_launch"].items()
     if option not in ("--in", "--out", "--background", "--keep")
-}
+} | {"--json": FLAG}
 # The words that a magic knows besides what it is about.
 WORDS = {
     "%gpus": tuple(REQUESTS),

@@ -322,7 +322,7 @@ def start_lab(
     All that it writes is in the folder `home`, where its machine stands, if it is a pretended one, in `home/machine`.
     The variables are laid over its environment, and so over its kernels'; the options are of its command line.
     """
-    lab = Lab(home / "notebooks", f"http://127.0.0.1:{_free_port()}", home / "machine", browser)
+    lab = Lab(home / "notebooks", f"http://127.0.0.1:{free_port()}", home / "machine", browser)
     lab.root.mkdir()
     clean = clean_environment("JUPYTER")
     places = {
@@ -370,7 +370,7 @@ def start_lab(
             process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]

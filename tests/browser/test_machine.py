@@ -13,6 +13,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from tests.browser.lab import write_notebook
 from tests.browser.panel import APPS, LOAD, PICTURES
 from tests.conftest import LIMIT
 from tests.machine import CARDS, GIB, Driver
@@ -90,6 +91,71 @@ def test_an_idle_kernel_is_listed_and_can_be_shut_down_after_a_question(lab: Lab
     dialog.get_by_role("button", name="Shut down").click()
     until(lambda: name not in {one["path"] for one in json.loads(lab.request("api/sessions"))})
     other.page.close()
+
+
+MARKUP = "<img src=x onerror=alert(1)>"
+
+
+@pytest.mark.parametrize("look", [{"color_scheme": "dark"}, {"forced_colors": "active"}])
+def test_many_gpus_and_hostile_names_fit_into_a_narrow_page(lab: Lab, look: dict[str, Any]) -> None:
+    name = f"{MARKUP}{'x' * 120}.ipynb"
+    write_notebook(lab.root / name, ("1 + 1",), "python3")
+    other = lab.open_file(name)
+    holder = other.kernel()
+    other.page.close()
+    notebook = lab.open("1 + 1", own_page=True, width=640, dark="color_scheme" in look)
+    page, own = notebook.page, notebook.kernel()
+    page.emulate_media(**look)
+    figures = {"name": MARKUP, "used": 31 * GIB, "total": 80 * GIB, "utilization": 97, "is_free": False}
+    who = {
+        "is_split": False,
+        "users": [f"{MARKUP}: {'y' * 120}"],
+        "kernels": {own: 2 * GIB, holder: 29 * GIB},
+    }
+    gpus = [{"label": f"GPU {n}", "typed": str(n), **figures, **who} for n in range(16)]
+    page.route("**/gpu_magic/gpus*", lambda route: route.fulfill(json={"gpus": gpus, "simulated": MARKUP}))
+    expect(notebook.chip).to_contain_text("16 GPUs · 496/1280 GiB · SIMULATED")
+    page.clock.set_system_time(time.time() + 7200)
+    notebook.chip.click()
+    table = page.locator(".gm-machine")
+    button = table.get_by_role("button", name=f"Shut down {name}")
+    expect(button).to_have_count(16)
+    page.screenshot(path=PICTURES / f"machine-{next(iter(look.values()))}.png")
+    assert table.evaluate("one => one.scrollWidth <= one.clientWidth")
+    found = Axe().run(page, ".gm-machine").response["violations"]
+    assert not found, found
+    notebook.chip.focus()
+    assert notebook.chip.evaluate("one => one === document.activeElement")
+    button.last.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".jp-Dialog")).to_contain_text(f"{name} has 464 GiB on GPU 0, ")
+    assert page.locator(".jp-Dialog img, .gm-machine img, .gm-chip img").count() == 0
+    page.keyboard.press("Escape")
+    # Its buttons have the name that it has now.
+    page.evaluate(
+        "([id, path]) => { for (const one of jupyterapp.serviceManager.sessions.running())"
+        " if (one.kernel?.id === id) one.path = path; }",
+        [holder, "renamed.ipynb"],
+    )
+    expect(table.get_by_role("button", name="Shut down renamed.ipynb")).to_have_count(16)
+
+
+def test_a_console_that_is_listed_opens_as_a_console(lab: Lab) -> None:
+    page = lab.open("1 + 1", own_page=True).page
+    holder = page.evaluate(
+        """async () => {
+            const how = {path: 'console-1', type: 'console', name: 'Console 1', kernel: {name: 'python3'}};
+            return (await jupyterapp.serviceManager.sessions.startNew(how)).kernel.id;
+        }"""
+    )
+    gpu = {"label": "GPU 0", "typed": "0", "name": "A100", "used": 29 * GIB, "total": 80 * GIB}
+    gpu |= {"utilization": 0, "is_free": False, "is_split": False, "users": [], "kernels": {holder: 29 * GIB}}
+    page.route("**/gpu_magic/gpus*", lambda route: route.fulfill(json={"gpus": [gpu], "simulated": ""}))
+    page.evaluate("jupyterapp.shell.activateById('jp-running-sessions')")
+    listed = page.locator("#jp-running-sessions .jp-RunningSessions-item", has_text="29 GiB on GPU 0")
+    listed.locator(".jp-RunningSessions-itemLabel").click()
+    expect(page.locator(".jp-CodeConsole:visible")).to_have_count(1)
+    assert page.locator(".jp-Dialog").count() == 0
 
 
 def test_who_is_not_logged_in_sees_nothing(lab: Lab) -> None:

@@ -13,6 +13,14 @@ function make(tag, className = "", text = "") {
 
 // The unit stands once, behind both, as in the table of %gpus.
 const gib = (bytes) => (bytes === null ? "?" : (bytes / 2 ** 30).toFixed(bytes < 9.95 * 2 ** 30 ? 1 : 0));
+const MOST_NAMED = 4; // GPUs that the chip names one by one
+
+// What some GPUs have together; null where a figure is unknown.
+function together(gpus) {
+  const add = (key) => gpus.reduce((all, gpu) => (all === null || gpu[key] === null ? null : all + gpu[key]), 0);
+  return { used: add("used"), total: add("total") };
+}
+
 const memory = ({ used, total }) => `${gib(used)}/${gib(total)} GiB`;
 
 function age(seconds) {
@@ -119,8 +127,8 @@ export class MachineChip {
     const own = this.machine.of(id);
     const free = whole.filter((gpu) => gpu.is_free).length;
     const idle = this.machine.kernels().find((kernel) => kernel.id === id)?.idle;
-    const parts = own.map((gpu) => `${gpu.label} · ${memory(gpu)}`);
-    this.text.textContent = [...parts, simulated && "SIMULATED"].filter(Boolean).join(" · ");
+    const names = own.length > MOST_NAMED ? `${own.length} GPUs` : labels(own);
+    this.text.textContent = [names, own.length && memory(together(own)), simulated && "SIMULATED"].filter(Boolean).join(" · ");
     this.state.textContent = own.length ? (idle ? `idle ${age(idle)}` : "") : `${free} of ${whole.length} GPUs free`;
     this.state.dataset.state = own.length || !free ? "unknown" : "live";
   }
@@ -189,7 +197,7 @@ export class MachineTable {
     row.users.classList.toggle("gm-machine-free", gpu.is_free);
     // Idle kernels of this server, but for the notebook's own.
     const idle = this.machine.kernels().filter(({ id, gpus, idle }) => idle && id !== this.kernel()?.id && gpus.includes(gpu));
-    const key = idle.map(({ id }) => id).join();
+    const key = JSON.stringify(idle.map(({ id, name }) => [id, name]));
     if (row.key === key) return;
     row.key = key;
     for (const button of row.own) button.remove();
@@ -214,12 +222,15 @@ export function listRunning(machine, managers, { Signal }, { notebookIcon }) {
   const changed = new Signal(machine);
   let shown = "";
   const look = () => {
-    const now = JSON.stringify(machine.kernels().map(({ id, bytes, idle }) => [id, bytes >> 20, Math.round(idle / 60)]));
+    const now = JSON.stringify(machine.kernels().map(({ id, name, bytes, idle }) => [id, name, Math.round(bytes / 2 ** 20), Math.round(idle / 60)]));
     if (now !== shown) changed.emit(undefined);
     shown = now;
   };
   const item = (kernel) => ({
-    open: () => machine.app.commands.execute("docmanager:open", { path: kernel.name }),
+    open: () => {
+      const { type, path } = kernel.session ?? {};
+      if (path) machine.app.commands.execute(type === "console" ? "console:open" : "docmanager:open", { path });
+    },
     shutdown: () => machine.shutDown(kernel),
     icon: () => notebookIcon,
     label: () => kernel.name,
