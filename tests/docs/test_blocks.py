@@ -36,6 +36,7 @@ NOT_RUN = {
     "docs/how-to/kernels.md": 4,
     "docs/how-to/launching.md": 2,
     "docs/how-to/logging.md": 2,
+    "docs/how-to/marimo.md": 3,
     "docs/how-to/out-of-memory.md": 1,
     "docs/how-to/plug-in.md": 1,
     "docs/how-to/slurm.md": 1,
