@@ -69,7 +69,9 @@ def apply(
     is_wait = inventory is not None
     is_auto = isinstance(request, Auto)
     is_alone = is_auto or options.only_free
-    choose = partial(_apply, session, text, request, options, dry_run=dry_run, preferred=preferred)
+    choose = partial(
+        _apply, session, text, request, options, dry_run=dry_run, preferred=preferred, is_start=is_start
+    )
 
     def pick(taken: Taken) -> Choice:
         # What this process has launched has claimed GPUs for it: nobody else has those.
@@ -109,6 +111,7 @@ def _apply(
     *,
     dry_run: bool,
     preferred: frozenset[str],
+    is_start: bool,
 ) -> Choice:
     """Do the same on a machine that was looked at, without a word in the log."""
     guard = judge_process(inventory, cuda_watch.look())
@@ -138,7 +141,7 @@ def _apply(
         session.settings.check(memory)
     choose = partial(Choice, is_simulated=is_simulated)
     if guard.can_change:
-        notes = _doubts(guard, selection, is_simulated=is_simulated)
+        notes = _doubts(guard, selection, has_frameworks=not (is_simulated or is_start))
         selection = replace(selection, notes=(*selection.notes, *notes))
         if not dry_run:
             _check_background(selection)
@@ -293,7 +296,7 @@ def or_wait(error: NotFreeError, request: Request) -> NotFreeError:
     return NotFreeError(str(error).removesuffix(".") + adds, error.holders)
 
 
-def _doubts(guard: Guard, selection: Selection, *, is_simulated: bool) -> Iterator[str]:
+def _doubts(guard: Guard, selection: Selection, *, has_frameworks: bool) -> Iterator[str]:
     """Yield what is said of a choice that may have no effect in this process, a framework, a child."""
     if guard.state in (State.BROKEN, State.UNCLEAR):
         yield f"{guard}."
@@ -306,7 +309,7 @@ def _doubts(guard: Guard, selection: Selection, *, is_simulated: bool) -> Iterat
             "multiprocessing's fork server has already started. Its processes keep the earlier GPUs: use the "
             'start method "spawn".'
         )
-    if selection.known and not is_simulated:  # no framework can have such a GPU
+    if selection.known and has_frameworks:  # no framework can have a simulated GPU
         was_hidden = guard.state is State.LIVE and str(variables.mask).strip() in ("", "-1")
         is_nvidia = guard.vendor == selection.vendor == "nvidia"
         yield from _of_frameworks(selection, was_hidden=was_hidden and is_nvidia)
