@@ -64,7 +64,7 @@ def too_late() -> Seen:
     same = os.environ["CUDA_VISIBLE_DEVICES"] == before
     lines = [line for line in done.printed.splitlines() if line.strip()]
     what = f"the environment {'stays' if same else 'changes'}; it says: {lines[0] if lines else 'nothing'}"
-    return Seen(same and any("in cell [3]" in line for line in lines), what)
+    return Seen(same and any("cell [3]" in line for line in lines), what)
 
 
 @claim(
