@@ -273,6 +273,6 @@ def test_a_server_can_end_an_idle_kernel_whose_panel_or_chip_nobody_watches(
         notebook.page.wait_for_timeout(15_000)
         assert lab.request("api/kernels") != "[]"  # one that is watched is in use
         notebook.page.clock.fast_forward(TEN_MINUTES)
-        expect(notebook.chip).to_be_hidden()
+        expect(notebook.chip).to_have_attribute("title", "Show the GPUs of this machine")  # not the kernel's
         assert lab.request("api/kernels") == "[]"
         lab.close_pages(keep_shared=False)

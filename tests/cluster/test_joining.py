@@ -30,9 +30,7 @@ def test_more_engines_than_gpus_on_a_host_are_refused_in_a_line(
     with started(tmp_path, on_host(A, "1xT4"), on_host(A, "1xT4")) as client:
         with pytest.raises(ClusterError) as caught:
             join(client)
-        assert str(caught.value) == (
-            "On 127.0.0.1 are 2 engines and 1 GPU that can be used; each engine needs one."
-        )
+        assert str(caught.value) == ("127.0.0.1 has 2 engines and only 1 GPU. Each engine needs one.")
         assert client[:].apply_sync(os.getenv, "RANK") == [None, None]
 
 
@@ -46,8 +44,8 @@ def test_an_engine_without_gpu_magic_is_named_with_its_host(
     with started(tmp_path, hidden) as client, pytest.raises(ClusterError) as caught:
         join(client)
     assert str(caught.value) == (
-        "gpu_magic cannot be used in engine 0 (ModuleNotFoundError: No module named 'gpu_magic'): install 0.1.0 "
-        "for the Python there."
+        "gpu_magic does not work in engine 0 (ModuleNotFoundError: No module named 'gpu_magic'). "
+        "Install gpu_magic 0.1.0 there."
     )
 
 

@@ -104,7 +104,7 @@ def started_under_none():
 @pytest.mark.nightly  # the line is made from `is_started` and `has_gpu`
 def test_a_framework_that_has_started_without_a_gpu_is_named(machine: Runner) -> None:
     said = machine(started_under_none, PYTHONPATH=f"{ROOT}:{PROGRAMS / 'jax_plugin'}")
-    assert said == "JAX started without a GPU, and will have none before a restart."
+    assert said == "JAX started without a GPU and will see none until you restart."
 
 
 def limit_before_imports():

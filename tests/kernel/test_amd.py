@@ -191,5 +191,5 @@ def test_engines_have_amds_gpus_in_the_chosen_order(start_amd: StartAmd) -> None
     cell = "*gpu_magic.map(lambda _: os.environ['GPU_MAGIC_INDEX'], [0], gpus={!r})"
     assert kernel.run(f"print({cell.format('amd:1')})").stdout == "1\n"
     assert kernel.run(f"print({cell.format('1')})").errors == [
-        "No engine has GPU 1: they have AMD GPU 3 and AMD GPU 1."
+        "No engine has GPU 1. They have AMD GPU 3 and AMD GPU 1."
     ]

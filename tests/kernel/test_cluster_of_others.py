@@ -90,7 +90,7 @@ def test_engines_of_somebody_else_are_let_go_of(of_mark: Marked, tmp_path: Path)
     assert kernel.run("import gpu_magic\nengines = gpu_magic.cluster(client)").status == "ok"
     assert kernel.run("%gpu_cluster").text.count("idle for") == 2
     stopped = kernel.run("%gpu_cluster stop")
-    assert stopped.stdout == "2 engines let go of: what has started them can end them.\n"
+    assert stopped.stdout == "2 engines released. The program that started them can end them.\n"
     assert kernel.run("print(client.ids)").stdout == "[0, 1]\n"
     assert kernel.run("client.close()\ntheirs.stop_cluster_sync()").status == "ok"
 
@@ -116,9 +116,7 @@ def test_a_profile_whose_engines_end_at_once_leaves_nothing(of_mark: Marked, tmp
     program = ["sh", "-c", "echo there is no such partition >&2; exit 1"]
     name = profile(tmp_path, f"c.LocalEngineLauncher.engine_cmd = {program}")
     reply = of_mark.kernel.run(f"%gpu_cluster --profile {name} -n 1")
-    assert reply.stderr == (
-        "UsageError: The profile there has started no engines: there is no such partition.\n"
-    )
+    assert reply.stderr == ("UsageError: The profile there started no engines: there is no such partition.\n")
     assert not reply.stdout
     until(lambda: not of_mark.started())
 

@@ -53,7 +53,7 @@ export class Machine {
     if (this.isAsking || this.isGone || !this.viewers.size || document.visibilityState === "hidden") return;
     this.isAsking = true;
     try {
-      const answer = await this.request(`${this.settings.baseUrl}gpu_magic/gpus`, { cache: "no-store" }, this.settings);
+      const answer = await this.request(`${this.settings.baseUrl}gpu_magic/gpus?no_track_activity=1`, { cache: "no-store" }, this.settings);
       this.isGone = [403, 404].includes(answer.status); // there is no extension there, or not for this user
       const { gpus, simulated } = answer.ok ? await answer.json() : { gpus: [], simulated: "" };
       this.isGone ||= answer.ok && !gpus.length; // no driver: it is not asked again before the page is loaded again
