@@ -103,11 +103,13 @@ class Lab:
     def change_machine(self, driver: Driver) -> None:
         driver.write(self.state)
 
-    def add_kernel(self, name: str, paths: str = "", **variables: str) -> str:
+    def add_kernel(
+        self, name: str, paths: str = "", *, module: str = "ipykernel_launcher", **variables: str
+    ) -> str:
         """Add a kind of kernel: with folders before all others on its path, and variables."""
         spec = self.root.parent / "data" / "kernels" / name
         spec.mkdir(parents=True, exist_ok=True)
-        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        argv = [sys.executable, "-m", module, "-f", "{connection_file}"]
         given = {"PYTHONPATH": os.pathsep.join(filter(None, [paths, str(ROOT)])), **variables}
         kind = {"argv": argv, "display_name": name, "language": "python", "env": given}
         (spec / "kernel.json").write_text(json.dumps(kind))

@@ -26,6 +26,10 @@ PANELS = (  # that the kernel has
     "from ipywidgets.widgets import widget\n"
     "print(sum(type(one).__name__ == 'Panel' for one in widget._instances.values()))"
 )
+HIDE = """hidden => {
+    Object.defineProperty(document, 'visibilityState', {get: () => hidden ? 'hidden' : 'visible', configurable: true});
+    document.dispatchEvent(new Event('visibilitychange'));
+}"""
 PICTURES = Path(os.environ.get("GPU_MAGIC_PICTURES", ".pytest_cache/d/panel"))
 
 

@@ -14,17 +14,33 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.browser.lab import write_notebook
-from tests.browser.panel import APPS, LOAD, PICTURES
+from tests.browser.panel import APPS, HIDE, LOAD, PICTURES
 from tests.conftest import LIMIT
 from tests.machine import CARDS, GIB, Driver
 from tests.processes import until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from playwright.sync_api import Route
 
     from tests.browser.lab import Lab
 
 PID = "import os; print(os.getpid(), end='')"
+OTHER_LANGUAGE = """
+from ipykernel.kernelapp import IPKernelApp
+from ipykernel.kernelbase import Kernel
+
+class Other(Kernel):
+    implementation = language = banner = 'other'
+    implementation_version = '1'
+    language_info = {'name': 'other', 'mimetype': 'text/x-other', 'file_extension': '.other'}
+
+    def do_execute(self, code, silent, *_, **__):
+        return {'status': 'ok', 'execution_count': self.execution_count, 'payload': [], 'user_expressions': {}}
+
+IPKernelApp.launch_instance(kernel_class=Other)
+"""
 
 
 def with_process(pid: int, memory: int = 31 * GIB) -> Driver:
@@ -164,7 +180,7 @@ def test_who_is_not_logged_in_sees_nothing(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("answer", [{"status": 200, "json": {"gpus": [], "simulated": ""}}, {"status": 404}])
-def test_where_the_server_sees_no_gpu_there_is_no_chip_and_it_is_asked_once(
+def test_where_the_server_sees_no_gpu_there_is_no_chip_and_it_is_seldom_asked(
     lab: Lab, answer: dict[str, Any]
 ) -> None:
     """The answers are those of a server without a driver, and of one whose extension is disabled."""
@@ -187,7 +203,36 @@ def test_where_the_server_sees_no_gpu_there_is_no_chip_and_it_is_asked_once(
     page.clock.run_for(60_000)
     expect(notebook.chip).to_be_hidden()
     (url,) = asked
+    if answer["status"] == 200:  # a driver can be mended
+        with page.expect_request("**/gpu_magic/gpus*"):
+            page.clock.run_for(300_000)
+    page.clock.run_for(600_000)
+    assert (len(asked) == 1) == (answer["status"] == 404)
     assert "?no_track_activity=1" in url  # so that a hub can end an idle server whose page is open
+
+
+def test_a_page_that_nobody_sees_asks_nothing(lab: Lab) -> None:
+    notebook = lab.open("1 + 1", own_page=True)
+    page, asked = notebook.page, list[str]()
+    expect(notebook.chip).to_be_visible()
+    page.clock.install()
+    page.evaluate(HIDE, True)
+    page.on("request", lambda request: asked.append(request.url) if "gpu_magic/gpus" in request.url else None)
+    page.clock.run_for(60_000)
+    lab.change_machine(with_process(1))
+    assert not asked
+    page.evaluate(HIDE, False)
+    expect(notebook.chip).to_have_text("3 of 4 GPUs free")
+
+
+def test_a_kernel_of_another_language_shows_the_machine_and_chooses_nothing(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text(OTHER_LANGUAGE)
+    name = lab.add_kernel("other", str(tmp_path), module="other")
+    notebook = lab.open("print 1", kernel=name, own_page=True)
+    expect(notebook.chip).to_have_text("4 of 4 GPUs free")
+    notebook.chip.click()
+    expect(notebook.page.locator(".gm-machine li")).to_have_count(4)
+    expect(notebook.page.get_by_role("button", name="Use in this notebook")).to_have_count(0)
 
 
 def test_a_driver_that_hangs_does_not_stop_the_server(lab: Lab) -> None:

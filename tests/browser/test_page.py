@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from gpu_magic import choose
 from gpu_magic.testing import start_cuda
-from tests.browser.panel import Panels
+from tests.browser.panel import HIDE, Panels
 from tests.browser.standalone import detail_of, said, state_of, tell, with_people
 
 if TYPE_CHECKING:
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 FOUR = "4xA100-80GB"
 TEN_MINUTES = 10 * 60 * 1000  # in milliseconds
-HIDE = """hidden => {
-    Object.defineProperty(document, 'visibilityState', {get: () => hidden ? 'hidden' : 'visible', configurable: true});
-    document.dispatchEvent(new Event('visibilitychange'));
-}"""
 
 
 def use_gpu_1(page: Page) -> None:

@@ -24,7 +24,7 @@ export function makePlugin(modules) {
     activate(app, ...found) {
       const statusBar = IStatusBar && found.shift();
       const machine = new Machine(app, modules);
-      if (found[0]) listRunning(machine, found[0], modules, modules);
+      if (found[0]) listRunning(machine, found[0], modules);
       app.docRegistry.addWidgetExtension("Notebook", {
         createNew(notebook) {
           const chip = new Chip(app, notebook, new Widget(), Beside, { machine, ...modules });
@@ -34,11 +34,6 @@ export function makePlugin(modules) {
       });
     },
   };
-}
-
-async function ask(showDialog, Dialog, title, body) {
-  const buttons = [Dialog.cancelButton(), Dialog.warnButton({ label: "Shut down" })];
-  return (await showDialog({ title, body, buttons })).button.accept;
 }
 
 // Puts the chip where it stays in sight, and returns what takes it away: a toolbar hides what it has no room for.
@@ -63,7 +58,10 @@ class Chip {
   constructor(app, notebook, item, Beside, { machine, showDialog, Dialog }) {
     this.app = app;
     this.machine = machine;
-    this.confirm = (title, body) => ask(showDialog, Dialog, title, body);
+    this.confirm = async (title, body) => {
+      const buttons = [Dialog.cancelButton(), Dialog.warnButton({ label: "Shut down" })];
+      return (await showDialog({ title, body, buttons })).button.accept;
+    };
     this.notebook = notebook;
     this.Beside = Beside;
     this.session = notebook.sessionContext;
@@ -89,9 +87,9 @@ class Chip {
   // What starts a kernel comes in several signals. A look does not wait for an earlier one: a kernel that is being started
   // can leave messages without an answer.
   async look() {
-    const kernel = this.session.session?.kernel;
+    const kernel = this.kernel;
     const comm = await findComm(kernel);
-    if (this.isDisposed || kernel !== this.session.session?.kernel || this.isAt(kernel, comm)) return;
+    if (this.isDisposed || kernel !== this.kernel || this.isAt(kernel, comm)) return;
     if (!comm) {
       this.panel?.model.lose(); // it says so, and hides the chip
       return this.showMachine();

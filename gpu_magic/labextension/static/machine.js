@@ -1,6 +1,7 @@
 // The machine's GPUs as the Jupyter server sees them, for pages whose kernels have loaded nothing: see server/extension.py.
 const EVERY = 5000; // milliseconds between two readings, for chips
 const OPEN = 1000; // the same while a table is open
+const SELDOM = 300000; // the same while the server sees no GPU: a driver can be started or mended
 const IDLE = 600; // seconds after which a kernel is called idle
 
 // Names on this machine can be anything, and never become markup: they are set as text.
@@ -44,7 +45,7 @@ export class Machine {
   // Calls a function after each reading; returns what ends that.
   watch(act, isTable = false) {
     this.viewers.set(act, isTable);
-    this.ask();
+    if (isTable || this.viewers.size === 1) this.ask(); // else it is asked already, every few seconds
     return () => this.viewers.delete(act);
   }
 
@@ -52,19 +53,19 @@ export class Machine {
     clearTimeout(this.timer);
     if (this.isAsking || this.isGone || !this.viewers.size || document.visibilityState === "hidden") return;
     this.isAsking = true;
+    let wait = [...this.viewers.values()].some(Boolean) ? OPEN : EVERY;
     try {
       const answer = await this.request(`${this.settings.baseUrl}gpu_magic/gpus?no_track_activity=1`, { cache: "no-store" }, this.settings);
       this.isGone = [403, 404].includes(answer.status); // there is no extension there, or not for this user
       const { gpus, simulated } = answer.ok ? await answer.json() : { gpus: [], simulated: "" };
-      this.isGone ||= answer.ok && !gpus.length; // no driver: it is not asked again before the page is loaded again
+      if (answer.ok && !gpus.length) wait = SELDOM;
       Object.assign(this, { gpus, simulated });
     } catch {
       this.gpus = []; // the server has gone, which JupyterLab says
     }
     this.isAsking = false;
     for (const act of [...this.viewers.keys()]) act();
-    const isOpen = [...this.viewers.values()].some(Boolean);
-    if (!this.isGone) this.timer = setTimeout(() => this.ask(), isOpen ? OPEN : EVERY);
+    if (!this.isGone) this.timer = setTimeout(() => this.ask(), wait);
   }
 
   // The GPUs that a kernel uses or has claimed.
@@ -218,7 +219,7 @@ export class MachineTable {
 }
 
 // Lists the kernels with memory on GPUs in JupyterLab's view of what runs.
-export function listRunning(machine, managers, { Signal }, { notebookIcon }) {
+export function listRunning(machine, managers, { Signal, notebookIcon }) {
   const changed = new Signal(machine);
   let shown = "";
   const look = () => {

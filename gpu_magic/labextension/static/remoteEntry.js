@@ -3,6 +3,10 @@
 // scope[name][version] with `get` and `loaded`. Seen with JupyterLab 4.6 and 4.7.0a2, Notebook 7.6 and 7.7.0a2.
 (() => {
   const here = document.currentScript.src;
+  const MODULES = [
+    ...["@lumino/widgets", "@lumino/signaling", "@jupyterlab/statusbar", "@jupyterlab/running", "@jupyterlab/services"],
+    ...["@jupyterlab/apputils", "@jupyterlab/ui-components"],
+  ];
   let shared; // the application's own modules: a factory by name and version
 
   // The application's copy of a module, in the version that it uses itself; nothing where it has none.
@@ -19,13 +23,12 @@
     },
     async get() {
       const { makePlugin } = await import(new URL("extension.js", here));
-      const names = ["widgets", "signaling"].map((name) => `@lumino/${name}`);
-      names.push(...["statusbar", "running", "services", "apputils", "ui-components"].map((name) => `@jupyterlab/${name}`));
-      const modules = Object.assign({}, ...(await Promise.all(names.map(take))));
-      for (const name of ["panel.css", "machine.css"]) {
-        const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href: new URL(name, here) });
-        document.head.append(link);
-      }
+      const modules = Object.assign({}, ...(await Promise.all(MODULES.map(take))));
+      const machine = Object.assign(document.createElement("link"), { rel: "stylesheet", href: new URL("machine.css", here) });
+      // The panel's style: a kernel's own takes its place, which can be of another version (connection.js).
+      const panel = Object.assign(document.createElement("style"), { id: "gpu-magic-style" });
+      panel.textContent = await fetch(new URL("panel.css", here)).then((answer) => answer.text());
+      document.head.append(machine, panel);
       const module = { __esModule: true, default: makePlugin(modules) };
       return () => module;
     },
