@@ -19,7 +19,7 @@ from gpu_magic.panel import script, style
 from gpu_magic.panel.messages import NotUnderstoodError
 from gpu_magic.panel.state import panel_state
 from gpu_magic.process.environment import launch_environment
-from gpu_magic.process.front_end import missing_there, read_front_end
+from gpu_magic.process.front_end import hear_every_page, missing_there, read_front_end
 from gpu_magic.public import public
 from gpu_magic.restart.saved import save
 from gpu_magic.text import listed, printable
@@ -75,6 +75,7 @@ class Panel(anywidget.AnyWidget):
         self.state = panel_state()
         self.state.add(self, get_ipython())
         super().__init__(key=secrets.token_hex(8))
+        hear_every_page(self.comm)
         self.on_msg(lambda _widget, message, _buffers: self.state.receive(self, message))
 
     @property

@@ -11,12 +11,21 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["FrontEnd", "Missing", "Pages", "missing_there", "pages", "read_front_end", "tell_pages"]
+__all__ = [
+    "FrontEnd",
+    "Missing",
+    "Pages",
+    "hear_every_page",
+    "missing_there",
+    "pages",
+    "read_front_end",
+    "tell_pages",
+]
 
 _MOST_READ = 1 << 20  # bytes of a file
 
@@ -39,6 +48,16 @@ def tell_pages(tell: Callable[[], tuple[int, bool]]) -> None:
 
 def pages() -> Pages:
     return Pages(*_tell())
+
+
+def hear_every_page(comm: Any) -> None:
+    """Have a comm's messages come by the subshell that their page has named.
+
+    ipykernel 7.4 hands them to the subshell that was the last to do anything as the comm sent something,
+    whoever's it was; and once that has ended with its page, those of all pages are lost.
+    """
+    if hasattr(comm, "_reply_subshell_for"):
+        comm._reply_subshell_for = None  # noqa: SLF001 - it has no other switch
 
 
 class FrontEnd(NamedTuple):

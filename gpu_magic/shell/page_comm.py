@@ -10,6 +10,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.process.front_end import hear_every_page
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
@@ -48,6 +50,7 @@ class PageComm:
         # A comm that is given up tells the pages: it is kept for as long as this process lives.
         self._comm, self._manager = _kernel_comm(kernel, _NAME)
         self._comm.on_msg(self._receive)
+        hear_every_page(self._comm)
 
     def open(self) -> None:
         """Let pages find it."""

@@ -34,9 +34,13 @@ class Page:
         self._said = 1  # the number of what was heard last: at first, nothing is said
 
     def send(self, content: Any, method: str = "custom", **data: Any) -> None:
+        self.send_data({"method": method, "content": content, **data})
+
+    def send_data(self, data: Any, **header: str) -> None:
         client = self.kernel.client
-        message = {"comm_id": self.key, "data": {"method": method, "content": content, **data}}
-        client.session.send(client.shell_channel.socket, "comm_msg", message)
+        message = client.session.msg("comm_msg", {"comm_id": self.key, "data": data})
+        message["header"] |= header
+        client.session.send(client.shell_channel.socket, message)
 
     def choose(self, request: str, *, restart: bool = False) -> None:
         self.send({"type": "choose", "request": request, "restart": restart, "page": "p"})
@@ -123,6 +127,33 @@ def test_one_thread_while_somebody_looks_and_none_else(page: Page) -> None:
     assert ends(kernel)
     Page(kernel).look()  # a new one
     assert kernel.run(THREADS).stdout == "1"
+
+
+@pytest.mark.parametrize("is_widget", [True, False])
+def test_a_page_is_heard_after_another_has_gone_with_its_subshell(page: Page, is_widget: bool) -> None:
+    """From 7.4 on ipykernel hands messages to the subshell that was busy when the panel has sent its state."""
+    client = page.kernel.client
+
+    def ask(channel: Any, request: str, **content: str) -> Any:
+        sent = client.session.send(channel.socket, f"{request}_request", content)
+        while (reply := channel.get_msg(timeout=LIMIT))["parent_header"]["msg_id"] != sent["msg_id"]:
+            pass
+        return reply["content"]
+
+    if not is_widget:
+        page.kernel.run("%load_ext gpu_magic")
+        (page.key,) = ask(client.shell_channel, "comm_info", target_name="gpu_magic")["comms"]
+
+    def send(content: Any, **header: str) -> None:
+        page.send_data({"method": "custom", "content": content} if is_widget else content, **header)
+
+    other = ask(client.control_channel, "create_subshell")["subshell_id"]
+    send({"type": "look", "view": "v", "visibility": "watched", "open": ()}, subshell_id=other)
+    page.state(lambda state: "history" in state)
+    page.state(lambda state: "history" not in state)  # a second later, and nothing came after that look
+    ask(client.control_channel, "delete_subshell", subshell_id=other)
+    send({"type": "choose", "request": "3", "restart": False, "page": "p"})
+    assert page.hear_said()["kind"] == "done"
 
 
 def test_unloading_ends_it_and_loading_again_goes_on(page: Page) -> None:
