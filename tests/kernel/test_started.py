@@ -84,12 +84,14 @@ def test_it_is_a_kernel_as_any_other(start_kernel: Kernels, tmp_path: Path) -> N
     assert ours.run("%gpu_ps").status == "ok"
 
 
-def test_a_restart_keeps_its_gpus_or_says_which_it_has_instead(start_kernel: Kernels) -> None:
+def test_a_restart_keeps_its_gpus_or_says_which_it_has_instead(start_kernel: Kernels, tmp_path: Path) -> None:
     first, second = start_kernel(gpus="auto"), start_kernel(gpus="auto")
     assert [first.run(MASK).stdout, second.run(MASK).stdout] == ["0", "1"]
+    assert len(list((tmp_path / "runtime/gpu_magic_started").iterdir())) == 2
     first.end()  # GPU 0 is free again
     second.restart()
     assert second.run(MASK).stdout == "1"
+    assert len(list((tmp_path / "runtime/gpu_magic_started").iterdir())) == 1  # the other has ended
     second.change_machine(BUSY)
     second.restart()
     assert (

@@ -58,6 +58,7 @@ def mask() -> str | None:
         ("none", ""),
         ("all", "0,1,2,3"),
         ("auto --min-free 60GB", "1"),
+        ("0 --only-free", ""),
     ],
 )
 def test_a_kernel_starts_with_what_is_asked_for(
@@ -66,7 +67,8 @@ def test_a_kernel_starts_with_what_is_asked_for(
     machine.gpus[0].run("train.py", "maria", 20 << 30)
     says = started(typed)
     assert mask() == chosen
-    assert says == ("GPU 0 is in use by maria: train.py, 20.0 GiB\n" if "0" in chosen else "")
+    assert says.startswith("GPU 0 is in use by maria: train.py, 20.0 GiB\n" if "0" in chosen else "")
+    assert bool(says) is ("0" in chosen or "--only-free" in typed)
 
 
 def test_the_table_says_since_when(started: Callable[..., str], shell: InteractiveShell) -> None:
@@ -196,6 +198,8 @@ def test_a_notebook_that_asks_for_nothing_has_what_the_kernelspec_says(
     [
         ('{"gpu_magic": ', "the notebook is not valid JSON"),
         ('["gpu_magic"]', "the notebook is not valid JSON"),
+        ('{"metadata": ["gpu_magic"]}', "the notebook is not valid JSON"),
+        ('{"gpu_magic": ' + "[" * 60_000, "the notebook is not valid JSON"),
         ({"gpu_magic": "auto:2"}, 'write "gpu_magic" as {"gpus": "auto:1", "min_free": "20GB"}'),
         ({"gpu_magic": {"gpus": ["0"]}}, 'write "gpu_magic" as'),
         ({"gpu_magic": {"gpus": "auto", "minfree": "2GB"}}, 'no "minfree". Did you mean "min_free"?'),
@@ -212,12 +216,20 @@ def test_metadata_that_can_not_be_read_is_named_and_not_used(
     assert mask() == "3"
 
 
+@pytest.mark.parametrize("name", ["pipe.ipynb", "huge.ipynb", "script.py", f"{'x' * 300}.ipynb"])
 def test_what_is_no_notebook_is_not_read(
-    started: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    started: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    os.mkfifo(tmp_path / "pipe.ipynb")
-    monkeypatch.setenv("JPY_SESSION_NAME", str(tmp_path / "pipe.ipynb"))
+    file = tmp_path / name
+    if name == "pipe.ipynb":
+        os.mkfifo(file)
+    elif len(name) < 256:
+        file.write_text('{"metadata": {"gpu_magic": {"gpus": "0"}}}')
+        if name == "huge.ipynb":
+            os.truncate(file, (64 << 20) + 1)
+    monkeypatch.setenv("JPY_SESSION_NAME", str(file))
     assert started("3") == ""
+    assert mask() == "3"
 
 
 @pytest.mark.parametrize(

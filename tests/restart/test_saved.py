@@ -11,6 +11,7 @@ import pytest
 
 from gpu_magic.gpus.apply import apply, resume
 from gpu_magic.process.session import current
+from gpu_magic.restart.saved import remember
 from gpu_magic.testing import simulate, start_cuda
 from tests.processes import needs_root
 
@@ -103,3 +104,11 @@ def test_what_is_not_a_file_of_this_user_s_is_removed_unread(file: Path, what: s
     assert "its file does not belong to this user" in resume(file)
     assert current().chosen is None
     assert not os.path.lexists(file)
+
+
+def test_a_process_that_nobody_restarts_remembers_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    remember(apply(current(), "2").devices)
+    assert not list(tmp_path.iterdir())

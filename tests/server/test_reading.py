@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpu_magic.devices.simulated.machine import SimulatedProcess
 from gpu_magic.server.extension import Reading
 from gpu_magic.testing import simulate
 
@@ -62,6 +63,15 @@ def test_a_kernel_has_what_it_and_its_processes_use(reading: Reading) -> None:
         assert all(line.startswith("you: ") for line in users(answer)[1])
 
 
+def test_on_a_mig_instance_too_a_kernel_is_named_as_any_process(reading: Reading) -> None:
+    with simulate("1xA100-80GB(3g.40gb)") as machine:
+        machine.gpus[0].mig[0].processes.append(
+            SimulatedProcess(MINE, "train.py", "maria", 3 << 30, is_own=True)
+        )
+        part = reading.read({MINE: "the-kernel"})["gpus"][1]
+    assert part["users"][0].startswith("you: ")
+
+
 def test_pages_that_ask_at_once_have_one_reading(reading: Reading) -> None:
     async def ask() -> list[dict[str, Any]]:
         return list(await asyncio.gather(*(reading.of({}) for _ in range(8))))
@@ -76,3 +86,4 @@ def test_without_a_driver_it_says_why(reading: Reading) -> None:
     with simulate("0xT4"):
         answer = reading.read({})
     assert answer["gpus"] == []
+    assert answer["problem"]
