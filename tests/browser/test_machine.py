@@ -136,6 +136,7 @@ def test_many_gpus_and_hostile_names_fit_into_a_narrow_page(lab: Lab, look: dict
     table = page.locator(".gm-machine")
     button = table.get_by_role("button", name=f"Shut down {name}")
     expect(button).to_have_count(16)
+    expect(table.get_by_role("button", name="Shut down")).to_have_count(16)  # none for the notebook's own
     page.screenshot(path=PICTURES / f"machine-{next(iter(look.values()))}.png")
     assert table.evaluate("one => one.scrollWidth <= one.clientWidth")
     found = Axe().run(page, ".gm-machine").response["violations"]
@@ -157,7 +158,8 @@ def test_many_gpus_and_hostile_names_fit_into_a_narrow_page(lab: Lab, look: dict
 
 
 def test_a_console_that_is_listed_opens_as_a_console(lab: Lab) -> None:
-    page = lab.open("1 + 1", own_page=True).page
+    notebook = lab.open("1 + 1", own_page=True)
+    page = notebook.page
     holder = page.evaluate(
         """async () => {
             const how = {path: 'console-1', type: 'console', name: 'Console 1', kernel: {name: 'python3'}};
@@ -166,7 +168,11 @@ def test_a_console_that_is_listed_opens_as_a_console(lab: Lab) -> None:
     )
     gpu = {"label": "GPU 0", "typed": "0", "name": "A100", "used": 29 * GIB, "total": 80 * GIB}
     gpu |= {"utilization": 0, "is_free": False, "is_split": False, "users": [], "kernels": {holder: 29 * GIB}}
-    page.route("**/gpu_magic/gpus*", lambda route: route.fulfill(json={"gpus": [gpu], "simulated": ""}))
+    split = gpu | {"label": "GPU 1", "typed": "1", "is_split": True, "kernels": {}}
+    page.route(
+        "**/gpu_magic/gpus*", lambda route: route.fulfill(json={"gpus": [gpu, split], "simulated": ""})
+    )
+    expect(notebook.chip).to_have_text("0 of 1 GPUs free")  # one that is split can't be chosen
     page.evaluate("jupyterapp.shell.activateById('jp-running-sessions')")
     listed = page.locator("#jp-running-sessions .jp-RunningSessions-item", has_text="29 GiB on GPU 0")
     listed.locator(".jp-RunningSessions-itemLabel").click()
@@ -195,6 +201,7 @@ def test_where_the_server_sees_no_gpu_there_is_no_chip_and_it_is_seldom_asked(
         route.fulfill(**answer)
 
     page.route("**/gpu_magic/gpus*", reply)
+    page.on("domcontentloaded", lambda _: asked.clear())  # of the page as it was
     page.clock.install()
     page.reload()
     notebook.wait()
