@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 import time
@@ -141,15 +142,22 @@ def _read(words: Sequence[str]) -> argparse.Namespace:
         group = place if name in ("--user", "--sys-prefix", "--prefix") else add
         takes: dict[str, Any] = {"metavar": value, "default": ""} if value else {"action": "store_true"}
         group.add_argument(name, help=what.replace("%", "%%"), **takes)
-    kernels.add_parser("list", help="list the installed kernels")
-    kernels.add_parser("remove", help="remove a kernel").add_argument("name")
+    for name, what in (("list", "list the installed kernels"), ("remove", "remove a kernel")):
+        action = kernels.add_parser(name, help=what)
+        action.add_argument("--prefix", metavar="FOLDER", default="", help="those installed with --prefix")
+    action.add_argument("name")
+    first = words[0].partition("=")[0] if words else ""
+    if first != "--json" and first in re.findall(r"--?[a-z-]+", " ".join(LAUNCH_OPTIONS)):
+        parser.error(f"{first} goes behind launch")
     options, unknown = parser.parse_known_args(words)
     if options.action == "launch":  # `main` has read it if it is the first word
         parser.error(f"{words[0]} comes before launch")
     if unknown:
-        asked = {"doctor": doctor, "kernel": add}.get(options.action, parser)
-        known = re.findall(r"--[a-z-]+", asked.format_help())
-        near = nearest_option(unknown[0].partition("=")[0], known)
+        asked = kernels.choices[options.kernel] if options.action == "kernel" else parser
+        asked = doctor if options.action == "doctor" else asked
+        typed = unknown[0].partition("=")[0]
+        known = {*re.findall(r"--[a-z-]+", asked.format_help())} - {typed}
+        near = nearest_option(typed, sorted(known))
         hint = f" (did you mean {near}?)" if near else ""
         asked.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     return options
@@ -178,15 +186,15 @@ def _kernel(options: argparse.Namespace) -> int:
         new = install(typed, options.name, options.display_name, prefix, is_plain=options.plain)
         print(f"Jupyter now offers {new.display_name!r}: the kernel {new.name} in {new.folder}")
     elif options.kernel == "remove":
-        print(f"Removed {remove(options.name)}")
-    elif found := installed():
+        print(f"Removed {remove(options.name, options.prefix)}")
+    elif found := installed(options.prefix):
         rows = [(one.name, one.display_name, one.gpus, one.folder) for one in found]
         print(*text_table(("Name", "Shown as", "GPUs", "Folder"), rows), sep="\n")
         for one in found:
             if one.problem:
-                print(
-                    f"{one.name} can't start: {one.problem}. To remove it: gpu-magic kernel remove {one.name}"
-                )
+                at = f" --prefix {shlex.quote(options.prefix)}" if options.prefix else ""
+                end = f"gpu-magic kernel remove {one.name}{at}"
+                print(f"{one.name} can't start: {one.problem}. To remove it: {end}")
     else:
         print("None is installed. To add one that starts with a free GPU: gpu-magic kernel install")
     return 0

@@ -75,6 +75,8 @@ def test_it_shows_the_gpus(here: Here) -> None:
         ("launch --gpsu 2 -- true", "Did you mean --gpus? gpu-magic launch --help explains the options."),
         ("doctor --jsno", "--jsno (did you mean --json?). gpu-magic doctor --help explains the options."),
         ("--json launch true", "--json comes before launch. gpu-magic --help explains the options."),
+        ("--json --gpus", "unrecognized arguments: --gpus. gpu-magic --help explains the options."),
+        ("--gpus 2", "--gpus goes behind launch. gpu-magic --help explains the options."),
         ("launch -n x y", "-n x is not a number of GPUs. Try -n 2"),
     ],
 )

@@ -292,7 +292,8 @@ def or_wait(error: NotFreeError, request: Request) -> NotFreeError:
     """Return an error with what waits; of GPUs that are named, it says so already."""
     if not isinstance(request, Auto):
         return error
-    adds = ", or add --wait 30m" if str(error).rpartition(". ")[2].startswith("Try ") else ". Try --wait 30m"
+    is_try = str(error).rpartition(". ")[2].startswith("Try ")
+    adds = ", or add --wait 30m" if is_try else ". To wait, add --wait 30m"
     return NotFreeError(str(error).removesuffix(".") + adds, error.holders)
 
 

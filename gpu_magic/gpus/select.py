@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Inventory, Vendor
     from gpu_magic.process.mask import By
 
-__all__ = ["Selection", "select", "select_among", "vendor_of", "would_do"]
+__all__ = ["Selection", "check_options", "select", "select_among", "vendor_of", "would_do"]
 
 _DEFAULTS, _NOBODY = Options(), Grant()
 
@@ -71,7 +71,7 @@ def select(
     the devices if `options` do not, as far as they can be written so.
     """
     vendor = _vendor(request, inventory)
-    _check_options(request, options, vendor)
+    check_options(request, options, vendor)
     variables, vendors = Variables(*inherited), inventory.vendors or ("nvidia",)
     grant = _grant_of(vendor, inventory, grant)
     given = Given(inventory.of_vendor(vendor), variables, grant)
@@ -176,7 +176,8 @@ def _vendor(request: Request, inventory: Inventory) -> Vendor:
     return vendor_of(devices)
 
 
-def _check_options(request: Request, options: Options, vendor: Vendor) -> None:
+def check_options(request: Request, options: Options, vendor: Vendor = "nvidia") -> None:
+    """Raise ChoiceError if a request does not go with its options."""
     by, order = options.by, options.order
     if by not in (None, "index", "uuid"):
         raise ChoiceError(f"by={by!r} is neither 'index' nor 'uuid'.")

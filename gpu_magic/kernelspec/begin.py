@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,10 @@ from gpu_magic.devices.binding import HUNG_DRIVER
 from gpu_magic.devices.call_timeout import HUNG
 from gpu_magic.errors import ChoiceError, GpuMagicError, NotFreeError
 from gpu_magic.gpus.apply import apply
-from gpu_magic.gpus.auto import held_by
+from gpu_magic.gpus.auto import check_filters, held_by
 from gpu_magic.gpus.options import Options
-from gpu_magic.gpus.request import Auto, parse
+from gpu_magic.gpus.request import Auto, Reset, normalize_request, parse
+from gpu_magic.gpus.select import check_options
 from gpu_magic.interrupts import unasked
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.mask import MASK
@@ -36,8 +38,15 @@ if TYPE_CHECKING:
 
 __all__ = ["begin", "read_request"]
 
-# The options of a choice that nobody watches, and of a notebook's metadata.
-_OPTIONS = ("order", "growth", "memory_limit", "only_free", "min_free", "model")
+# The options of a choice that nobody watches, and of a notebook's metadata, as JSON has them.
+_OPTIONS = {
+    "order": '"pci"',
+    "growth": "true",
+    "memory_limit": '"8GB"',
+    "only_free": "true",
+    "min_free": '"20GB"',
+    "model": '"A100"',
+}
 _DRIVER_SECONDS, _LOOK_SECONDS = 5.0, 0.1
 _MOST_BYTES = 64 << 20  # of a notebook that is read for what it asks
 
@@ -60,36 +69,44 @@ def begin(shell: Any, typed: str, *, is_plain: bool = False) -> None:
 
 
 def read_request(typed: str) -> tuple[str, Options]:
-    """Return the GPUs and options that are typed after `%gpus`; raise GpuMagicError if they can't be read.
-
-    `auto` picks GPUs that nobody uses: a kernel that starts does not take memory from anybody.
-    """
+    """Return the GPUs and options that are typed after `%gpus`; raise GpuMagicError if none starts so."""
     values = vars(read("%gpus", typed))
     request = values.pop("request")
     for name, value in values.items():
         if value and name not in _OPTIONS:
             raise ChoiceError(f"--{name.replace('_', '-')} does not work when a kernel starts. Omit it.")
-    is_auto = isinstance(parse(request), Auto)
-    options = {name: values[name] for name in _OPTIONS}
-    return request, Options(**options | {"only_free": is_auto or values["only_free"]})
+    return request, _options(request, {name: values[name] for name in _OPTIONS})
+
+
+def _options(request: str, given: dict[str, Any]) -> Options:
+    """Return the options of a choice; `auto` picks GPUs that nobody uses, as nobody watches it."""
+    asked = parse(request)
+    if isinstance(asked, Reset):
+        raise ChoiceError("Without a choice a kernel starts as after reset. Try auto, 2,0, all or none")
+    options = Options(**given)
+    check_options(asked, options)
+    check_filters(options)
+    return replace(options, only_free=True) if isinstance(asked, Auto) else options
 
 
 def _choose(session: Session, typed: str) -> Iterator[str]:
     """Choose, and yield what the first cell says."""
+    asked = None
     try:
-        typed = _typed_by_notebook() or typed
+        asked = _asked_by_notebook()
     except GpuMagicError as error:
         yield f"Ignored the notebook's metadata: {error}"
     before = remembered()
     _wait_for_driver(session)
     try:
-        request, options = read_request(typed)
+        request, options = asked or read_request(typed)
+        typed = f"{request}{replace(options, only_free=False)}"
         choice = apply(session, request, options, preferred=before, is_start=True)
     except NotFreeError as error:
-        waits = f"%gpus {request}{options.filters.removeprefix(' --only-free')} --wait 30m"
-        yield f"This kernel started without a GPU. Not free: {error.holders}. To wait: {waits}"
+        holders = f"GPU {request} ({error.holders})" if request.isdecimal() else error.holders
+        yield f"This kernel started without a GPU. Not free: {holders}. To wait: %gpus {typed} --wait 30m"
     except GpuMagicError as error:
-        yield f"This kernel started without a GPU. {error}"
+        yield f"This kernel started without a GPU. %gpus {typed}: {error}"
     else:
         if choice.too_late:
             yield str(choice.too_late)
@@ -125,35 +142,42 @@ def _changed(session: Session, choice: Choice, before: frozenset[str]) -> Iterat
         yield f"Before its restart this kernel had {had}. Now it has {now}."
 
 
-def _typed_by_notebook() -> str:
-    """Return what a notebook's metadata asks for, as it is typed after `%gpus`; empty for nothing.
+def _asked_by_notebook() -> tuple[str, Options] | None:
+    """Return the GPUs and options that a notebook's metadata asks for; None for nothing."""
+    asked = _metadata()
+    if asked is None:
+        return None
+    if not isinstance(asked, dict):
+        raise ChoiceError('write "gpu_magic" as {"gpus": "auto:1", "min_free": "20GB"}')
+    request = asked.pop("gpus", "auto")
+    if isinstance(request, bool) or not isinstance(request, str | int | list):
+        raise ChoiceError(f'"gpus" is {json.dumps(request):.40}. Write "auto:1" or [2, 0]')
+    for name, value in asked.items():
+        if name not in _OPTIONS:
+            near = nearest_option(name, ("gpus", *_OPTIONS))
+            instead = f'Did you mean "{near}"?' if near else f"It has {listed(('gpus', *_OPTIONS))}."
+            raise ChoiceError(f'"gpu_magic" has no "{name:.40}". {instead}')
+        if not isinstance(value, bool if _OPTIONS[name] == "true" else str):
+            raise ChoiceError(f'"{name}" is {json.dumps(value):.40}. Write {_OPTIONS[name]}')
+    request = normalize_request(request)
+    return request, _options(request, asked)
+
+
+def _metadata() -> Any:
+    """Return what a notebook's metadata has as "gpu_magic"; None where there is none.
 
     The Jupyter server names the notebook in JPY_SESSION_NAME (jupyter_server 2, `get_kernel_env`).
     """
     path = Path(os.environ.get("JPY_SESSION_NAME", ""))
     try:
         if path.suffix != ".ipynb" or not path.is_file() or path.stat().st_size > _MOST_BYTES:
-            return ""
+            return None
         raw = path.read_bytes()
     except OSError:
-        return ""
+        return None
     if b'"gpu_magic"' not in raw:
-        return ""
+        return None
     try:
-        asked = json.loads(raw)["metadata"].get("gpu_magic")
+        return json.loads(raw)["metadata"].get("gpu_magic")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise ChoiceError("the notebook is not valid JSON") from None
-    if asked is None:
-        return ""
-    if not isinstance(asked, dict) or not all(isinstance(one, str | int) for one in asked.values()):
-        raise ChoiceError('write "gpu_magic" as {"gpus": "auto:1", "min_free": "20GB"}')
-    words = [str(asked.get("gpus", "auto"))]
-    for name, value in asked.items():
-        if name not in ("gpus", *_OPTIONS):
-            near = nearest_option(name, ("gpus", *_OPTIONS))
-            raise ChoiceError(
-                f'"gpu_magic" has no "{name:.40}".' + (f' Did you mean "{near}"?' if near else "")
-            )
-        if name != "gpus" and value is not False:
-            words.append(f"--{name.replace('_', '-')}{'' if value is True else f' {value}'}")
-    return " ".join(words)

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import ChoiceError
-from gpu_magic.gpus.request import Auto, Everything, Nothing, Reset, parse
+from gpu_magic.gpus.request import Auto, Everything, Named, parse
 from gpu_magic.kernelspec.begin import read_request
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gpu_magic.gpus.options import Options
 
 __all__ = ["Kernelspec", "install", "installed", "remove"]
@@ -38,7 +36,7 @@ class Kernelspec:
 def install(
     typed: str, name: str = "", display_name: str = "", prefix: str | None = None, *, is_plain: bool = False
 ) -> Kernelspec:
-    """Add a kernel for this Python, with the GPUs that are typed after `%gpus`; replace one of that name.
+    """Add a kernel for this Python, with the GPUs that are typed after `%gpus`; replace one of ours.
 
     It goes below a prefix, or without one to this user's own. Raises GpuMagicError if it can't be added.
     """
@@ -47,6 +45,9 @@ def install(
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         raise ChoiceError(f"{name!r:.40} is not a kernel name. Use letters, digits, '.', '-' and '_'")
     specs, ipykernel = _jupyter()
+    there = Path(specs.user_kernel_dir if prefix is None else f"{prefix}/share/jupyter/kernels", name.lower())
+    if there.exists() and not _is_ours(there):
+        raise ChoiceError(f"{there} is another kernel. Choose a name for the new one: --name my-{name}")
     spec = ipykernel.get_kernel_dict()
     argv = [*spec["argv"], "--gpus", typed, *(["--plain"] if is_plain else [])]
     spec["argv"] = [_MODULE if word == "ipykernel_launcher" else word for word in argv]
@@ -62,10 +63,17 @@ def install(
     return Kernelspec(name.lower(), display_name, typed, to, "")
 
 
-def installed() -> list[Kernelspec]:
-    """Return the kernels of ours that Jupyter finds from this Python."""
+def _is_ours(folder: Path) -> bool:
+    try:
+        return _MODULE in (folder / "kernel.json").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+def installed(prefix: str = "") -> list[Kernelspec]:
+    """Return the kernels of ours that Jupyter finds from this Python, or those below a prefix."""
     found = []
-    for name, known in sorted(_jupyter()[0].get_all_specs().items()):
+    for name, known in sorted(_jupyter(prefix)[0].get_all_specs().items()):
         argv = known["spec"]["argv"]
         if _MODULE in argv:
             place = argv.index("--gpus") + 1 if "--gpus" in argv else len(argv)
@@ -77,19 +85,19 @@ def installed() -> list[Kernelspec]:
     return found
 
 
-def remove(name: str) -> str:
+def remove(name: str, prefix: str = "") -> str:
     """Remove a kernel of ours; return the folder that it was in. Raises GpuMagicError if there is none."""
-    ours = [one.name for one in installed()]
-    if name not in ours:
+    ours = [one.name for one in installed(prefix)]
+    if name.lower() not in ours:  # as Jupyter has them
         raise ChoiceError(f"gpu_magic has added no kernel {name!r:.40}. It has added {listed(ours, 'none')}.")
     try:
-        return str(_jupyter()[0].remove_kernel_spec(name))
+        return str(_jupyter(prefix)[0].remove_kernel_spec(name.lower()))
     except OSError as error:
         raise ChoiceError(f"Cannot remove the kernel: {error.strerror}: {error.filename}") from None
 
 
-def _jupyter() -> tuple[Any, Any]:
-    """Return Jupyter's manager of kernelspecs, and what ipykernel has of its own."""
+def _jupyter(prefix: str = "") -> tuple[Any, Any]:
+    """Return Jupyter's manager of kernelspecs, or one of those below a prefix; and ipykernel's own of it."""
     try:
         from ipykernel import kernelspec
         from jupyter_client.kernelspec import KernelSpecManager
@@ -97,7 +105,10 @@ def _jupyter() -> tuple[Any, Any]:
         raise ChoiceError(
             f"ipykernel is not installed here: {sys.executable} -m pip install ipykernel"
         ) from None
-    return KernelSpecManager(), kernelspec
+    manager = KernelSpecManager()
+    if prefix:
+        manager.kernel_dirs, manager.ensure_native_kernel = [f"{prefix}/share/jupyter/kernels"], False
+    return manager, kernelspec
 
 
 def _name(request: str, options: Options) -> str:
@@ -118,9 +129,6 @@ def _title(request: str, options: Options) -> str:
             return f"{count} free {kind}s{memory}"
         case Everything():
             return "all GPUs"
-        case Nothing():
-            return "no GPU"
-        case Reset():
-            raise ChoiceError("Without a choice a kernel starts as after reset. Try auto, 2,0, all or none")
-    names: Sequence[int | str] = asked.identifiers
-    return f"GPU{'s' if len(names) > 1 else ''} {', '.join(map(str, names))}"
+        case Named(identifiers=names):
+            return f"GPU{'s' if len(names) > 1 else ''} {', '.join(map(str, names))}"
+    return "no GPU"

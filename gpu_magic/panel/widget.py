@@ -20,6 +20,7 @@ from gpu_magic.panel.messages import NotUnderstoodError
 from gpu_magic.panel.state import panel_state
 from gpu_magic.process.environment import launch_environment
 from gpu_magic.process.front_end import hear_every_page, missing_there, read_front_end
+from gpu_magic.process.session import current
 from gpu_magic.public import public
 from gpu_magic.restart.saved import save
 from gpu_magic.text import listed, printable
@@ -160,8 +161,10 @@ def restart_with_choice(choice: TooLate, *, dry_run: bool) -> None:
     if dry_run:
         return
     devices = listed((device.label for device in choice.devices), "no GPU")
-    text = f"Restarting the kernel. The next %load_ext gpu_magic chooses {devices}."
-    if not choice.request:
-        text = "Restarting the kernel to reset it."
+    starts_with_gpus = current().begun_with is not None  # then nobody types %load_ext
+    then = (
+        f"It starts with {devices}" if starts_with_gpus else f"The next %load_ext gpu_magic chooses {devices}"
+    )
+    text = f"Restarting the kernel. {then}." if choice.request else "Restarting the kernel to reset it."
     panel().state.restart()  # by its pages: each page of the kernel has the widget, also where it shows none
     raise KernelRestarting(text)

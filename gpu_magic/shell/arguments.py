@@ -188,7 +188,11 @@ def read(magic: str, line: str, expand: Callable[[str], str] = str) -> SimpleNam
             request.append(word)
     if magic == "%gpus" and typed and not request:
         named = shown or " ".join(typed)
-        example = f"0 {named}" if all(map(_is_option, typed)) else "auto:2 --only-free"
+        example = "auto:2 --only-free"
+        if all(map(_is_option, typed)):
+            example = f"0 {named}"
+        elif all(map(_is_option, typed[::2])) and not any(map(_is_option, typed[1::2])):
+            example = f"auto {named}"  # each has its value
         raise refusal(f"{named} names no GPU. Name GPUs before the options: %gpus {example}")
     return SimpleNamespace(**values, request=" ".join(request))
 

@@ -98,9 +98,7 @@ def test_an_idle_kernel_is_listed_and_can_be_shut_down_after_a_question(lab: Lab
     dialog.get_by_role("button", name="Cancel").click()
     # The view of what runs has it, too.
     page.evaluate("jupyterapp.shell.activateById('jp-running-sessions')")
-    listed = page.locator(
-        "#jp-running-sessions .jp-RunningSessions-item", has_text="31 GiB on GPU 2, idle 2 h"
-    )
+    listed = page.locator("#jp-running-sessions .jp-RunningSessions-item", has_text="GPU 2: 31 GiB, idle 2 h")
     expect(listed).to_be_visible()
     assert name in {one["path"] for one in json.loads(lab.request("api/sessions"))}
     row.get_by_role("button", name=f"Shut down {name}").click()
@@ -174,7 +172,7 @@ def test_a_console_that_is_listed_opens_as_a_console(lab: Lab) -> None:
     )
     expect(notebook.chip).to_have_text("0 of 1 GPUs free")  # one that is split can't be chosen
     page.evaluate("jupyterapp.shell.activateById('jp-running-sessions')")
-    listed = page.locator("#jp-running-sessions .jp-RunningSessions-item", has_text="29 GiB on GPU 0")
+    listed = page.locator("#jp-running-sessions .jp-RunningSessions-item", has_text="GPU 0: 29 GiB")
     listed.locator(".jp-RunningSessions-itemLabel").click()
     expect(page.locator(".jp-CodeConsole:visible")).to_have_count(1)
     assert page.locator(".jp-Dialog").count() == 0

@@ -416,8 +416,9 @@ def test_a_mask_changed_by_the_user_stays_theirs(run: Run) -> None:
 def test_an_undone_choice_is_said(run: Run) -> None:
     run("%gpus 2")
     shown, _ = run("%reload_ext gpu_magic")
-    assert shown.startswith(
-        "Your choice is undone: CUDA_VISIBLE_DEVICES is unset again, so all GPUs are visible."
+    assert shown == (
+        "Your choice is undone: CUDA_VISIBLE_DEVICES is unset again, so all GPUs are visible. "
+        "To choose again: %reload_ext gpu_magic, then %gpus"
     )
 
 

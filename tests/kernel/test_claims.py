@@ -85,7 +85,9 @@ def test_a_launched_command_has_its_gpus_to_itself(two: tuple[Kernel, Kernel]) -
     assert "GPU 0 and GPU 1 (claimed by this kernel: sleep 600, since " in reply.stdout
     (row,) = [line for line in first.run("%gpus").text.splitlines() if line.startswith("  1  ")]
     assert re.search(r"claimed by this kernel: sleep 600, since \d\d:\d\d$", row)
-    assert re.search(r"can pick no GPU\. Not available: .* Try --wait 30m", second.run("%gpus auto").stderr)
+    assert re.search(
+        r"can pick no GPU\. Not available: .* To wait, add --wait 30m", second.run("%gpus auto").stderr
+    )
     first.run("%gpu_tasks stop one")
     assert chosen(second, "%gpus auto") == ["0"]
 

@@ -17,6 +17,7 @@ from gpu_magic.kernelspec.kernelspecs import install
 from tests.conftest import LIMIT, ROOT
 from tests.kernel.conftest import Kernel
 from tests.machine import CARDS, GIB, Card, Driver, clean_environment, environment
+from tests.processes import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,11 +103,10 @@ def test_a_restart_keeps_its_gpus_or_says_which_it_has_instead(start_kernel: Ker
 
 def test_a_choice_that_was_saved_for_a_restart_goes_before_the_kernelspec(start_kernel: Kernels) -> None:
     kernel = start_kernel(gpus="auto")
-    save = (
-        "from gpu_magic.restart.saved import save\nimport gpu_magic\n"
-        "save('3,2', [gpu_magic.gpus()[3], gpu_magic.gpus()[2]], {})"
-    )
-    assert kernel.run(save).status == "ok"
+    kernel.run("import ctypes; _ = ctypes.CDLL('libcuda.so.1').cuInit(0)")
+    reply = kernel.run("import gpu_magic; gpu_magic.choose('3,2', restart=True)")
+    assert reply.errors == ["Restarting the kernel. It starts with GPU 3 and GPU 2."]
+    until(lambda: not kernel.is_alive())
     kernel.restart()
     reply = kernel.run(MASK)
     assert reply.stdout.startswith("Applied the choice from before the restart:\ncuda:0 = GPU 3 ")

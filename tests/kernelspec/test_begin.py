@@ -84,11 +84,11 @@ def test_without_a_free_gpu_there_is_none_and_the_first_cell_says_who_has_them(
 ) -> None:
     for gpu in machine.gpus[1:]:
         gpu.run("train.py", "maria", 20 << 30)
-    says = started("auto:2 --min-free 8GB")
+    says = started("auto:2 --min-free 8GB --growth")
     assert mask() == ""
     assert says == (
         "This kernel started without a GPU. Not free: GPU 1, GPU 2 and GPU 3 (in use by maria). "
-        "To wait: %gpus auto:2 --min-free 8GB --wait 30m\n"
+        "To wait: %gpus auto:2 --growth --min-free 8GB --wait 30m\n"
     )
     machine.gpus[1].processes.clear()
     shell.run_cell(says.partition("To wait: ")[2])
@@ -102,9 +102,14 @@ def test_without_a_free_gpu_there_is_none_and_the_first_cell_says_who_has_them(
         ("auto:5", "can pick only 4 GPUs"),
         ("1,1", "names 1 twice"),
         ("auto --wait 3", "Omit it"),
+        ("auto --min-free abc", "%gpus auto --min-free abc: --min-free abc is not a size. Try"),
+        ("3 --only-free", "Not free: GPU 3 (in use by tom). To wait: %gpus 3 --wait 30m\n"),
     ],
 )
-def test_what_can_not_be_met_leaves_no_gpu(started: Callable[..., str], typed: str, says: str) -> None:
+def test_what_can_not_be_met_leaves_no_gpu(
+    started: Callable[..., str], machine: Machine, typed: str, says: str
+) -> None:
+    machine.gpus[3].run("train.py", "tom", 20 << 30)
     assert says in started(typed)
     assert mask() == ""
 
@@ -172,6 +177,7 @@ def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: Machine) 
     [
         ({"gpus": "auto:2", "min_free": "60GB"}, "0,1"),
         ({"gpus": 2}, "2"),
+        ({"gpus": [2, 0], "only_free": True}, "2,0"),
         ({"gpus": "none"}, ""),
         ({"min_free": "60GB", "growth": True, "only_free": False}, "0"),
     ],
@@ -201,9 +207,15 @@ def test_a_notebook_that_asks_for_nothing_has_what_the_kernelspec_says(
         ('{"metadata": ["gpu_magic"]}', "the notebook is not valid JSON"),
         ('{"gpu_magic": ' + "[" * 60_000, "the notebook is not valid JSON"),
         ({"gpu_magic": "auto:2"}, 'write "gpu_magic" as {"gpus": "auto:1", "min_free": "20GB"}'),
-        ({"gpu_magic": {"gpus": ["0"]}}, 'write "gpu_magic" as'),
+        ({"gpu_magic": {"gpus": {"0": 1}}}, '"gpus" is {"0": 1}. Write "auto:1" or [2, 0]'),
+        ({"gpu_magic": {"gpus": True}}, '"gpus" is true. Write'),
+        ({"gpu_magic": {"gpus": "reset"}}, "Try auto, 2,0, all or none"),
+        ({"gpu_magic": {"gpus": "2", "min_free": "8GB"}}, "--min-free 8GB goes with auto"),
+        ({"gpu_magic": {"min_free": 20}}, '"min_free" is 20. Write "20GB"'),
+        ({"gpu_magic": {"gpus": "2,0", "growth": 1}}, '"growth" is 1. Write true'),
+        ({"gpu_magic": {"only_free": "no"}}, '"only_free" is "no". Write true'),
         ({"gpu_magic": {"gpus": "auto", "minfree": "2GB"}}, 'no "minfree". Did you mean "min_free"?'),
-        ({"gpu_magic": {"gpus": "auto", "wait": "2h"}}, 'no "wait".'),
+        ({"gpu_magic": {"gpus": "auto", "wait": "2h"}}, 'no "wait". It has gpus, order, growth, '),
     ],
 )
 def test_metadata_that_can_not_be_read_is_named_and_not_used(
@@ -233,7 +245,8 @@ def test_what_is_no_notebook_is_not_read(
 
 
 @pytest.mark.parametrize(
-    "typed", ["auto:x", "", "--growth", "auto --strict", "auto --nonsense", "auto --min-free"]
+    "typed",
+    ["auto:x", "", "--growth", "auto --strict", "auto --nonsense", "auto --min-free", "auto --min-free=-3GB"],
 )
 def test_a_request_that_can_not_be_read_is_refused(typed: str) -> None:
     with pytest.raises(GpuMagicError):

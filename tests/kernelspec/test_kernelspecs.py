@@ -93,6 +93,10 @@ def test_a_kernel_whose_python_is_gone_is_named(prefix: Path, capsys: pytest.Cap
         ("install --name a/b", "is not a kernel name"),
         ("install --min-fre 2GB --user --sys-prefix", "not allowed with"),
         ("install --wait 3m", "unrecognized arguments: --wait"),
+        ("install --min-free abc", "--min-free abc is not a size"),
+        ("install --gpus 2 --min-free 8GB", "--min-free 8GB goes with auto"),
+        ("install --gpus none --model A100", "--model A100 goes with auto"),
+        ("remove a b", "unrecognized arguments: b. gpu-magic kernel remove --help explains"),
         ("remove gpu-auto", "gpu_magic has added no kernel 'gpu-auto'. It has added none."),
         ("remove python3", "gpu_magic has added no kernel 'python3'"),
         ("lst", "Did you mean list?"),
@@ -110,6 +114,36 @@ def test_what_can_not_be_done_is_said_in_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
     assert not (prefix / "share").exists()
+
+
+def test_a_kernel_of_others_stays(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    theirs = prefix / "share/jupyter/kernels/theirs/kernel.json"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text('{"argv": ["R"], "display_name": "R", "language": "R"}')
+    (prefix / "user/kernels/gpu-auto").mkdir(parents=True)  # without a kernel that Jupyter could list
+    assert main(["kernel", "install", "--prefix", str(prefix), "--name", "Theirs"]) == 2
+    assert main(["kernel", "install", "--user"]) == 2
+    other, mine = capsys.readouterr().err.splitlines()
+    assert other.endswith(
+        "/kernels/theirs is another kernel. Choose a name for the new one: --name my-Theirs"
+    )
+    assert mine.endswith(
+        "/kernels/gpu-auto is another kernel. Choose a name for the new one: --name my-gpu-auto"
+    )
+    assert '"R"' in theirs.read_text()
+
+
+def test_one_of_another_prefix_is_listed_and_removed(
+    prefix: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = ["--prefix", str(prefix / "of a hub")]
+    assert main(["kernel", "install", "--name", "Ours", *there]) == 0
+    assert main(["kernel", "list"]) == 0
+    assert "None is installed" in capsys.readouterr().out
+    assert main(["kernel", "list", *there]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("ours  ")
+    assert main(["kernel", "remove", "Ours", *there]) == 0
+    assert not (prefix / "of a hub/share/jupyter/kernels/ours").exists()
 
 
 def test_a_folder_that_can_not_be_written_to_is_named(

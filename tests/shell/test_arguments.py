@@ -135,6 +135,7 @@ def test_names_in_braces_stand_for_values_but_in_a_comment() -> None:
         ("%gpus", "1 --wait", "--wait needs a value. Try --wait 10m. %gpus? explains the options."),
         ("%gpus", "1 --growth=yes", "--growth takes no value. %gpus? explains the options."),
         ("%gpus", "--restart", "--restart names no GPU. Name GPUs before the options: %gpus 0 --restart"),
+        ("%gpus", "--wait 30m", "--wait 30m names no GPU. Name GPUs before the options: %gpus auto --wait 30m"),
         ("%gpus", "''", "'' names no GPU. Name GPUs before the options: %gpus auto:2 --only-free"),
         ("%gpus", "--min-free 9GB auto:2", "--min-free 9GB auto:2 names no GPU. Name GPUs before the options: %gpus auto:2 --only-free"),
     ],

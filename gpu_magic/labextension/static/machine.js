@@ -236,7 +236,7 @@ export function listRunning(machine, managers, { Signal, notebookIcon }) {
     icon: () => notebookIcon,
     label: () => kernel.name,
     labelTitle: () => question(kernel),
-    detail: () => [`${gib(kernel.bytes)} GiB on ${labels(kernel.gpus)}`, kernel.idle && `idle ${age(kernel.idle)}`].filter(Boolean).join(", "),
+    detail: () => [`${labels(kernel.gpus)}: ${gib(kernel.bytes)} GiB`, kernel.idle && `idle ${age(kernel.idle)}`].filter(Boolean).join(", "),
   });
   machine.watch(look);
   managers.add({
