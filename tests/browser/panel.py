@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -132,14 +133,14 @@ opens_again = pytest.mark.timeout(240)  # for tests with `open_again`: it may tr
 def open_again(lab: Lab, name: str, panels: int = 1) -> Notebook:
     """Open a notebook whose panels its kernel has already.
 
-    Once more where the page has to do without an answer: on a busy machine JupyterLab gives up on a kernel after 4 s, and
-    ipykernel 7.4 leaves the first requests of a page unanswered at times.
+    Once more, with a warning, where the page has to do without an answer: JupyterLab gives up on a kernel after 4 s.
     """
     for _ in range(5):
         notebook = lab.open_file(name)
         with suppress(AssertionError):
             expect(notebook.page.locator(".gm-panel:visible")).to_have_count(panels, timeout=30_000)
             return notebook
+        warnings.warn("A page is opened again: its panels did not come", stacklevel=2)
         notebook.page.close()
         lab.complaints.clear()
     raise TimeoutError

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -125,6 +126,7 @@ def test_panels_of_all_cells_and_pages_agree(lab: Lab) -> None:
         with suppress(WaitTimeoutError):
             other.panel.wait_for(timeout=20_000)
             break
+        warnings.warn("A page is loaded again: its panel did not come", stacklevel=2)
     expect(other.open(1)).to_contain_text("of 400 W")
     other.row(2).click()
     other.button("Use these").click()
