@@ -102,6 +102,9 @@ def _row(device: Device, label: str, name: str, snapshot: Snapshot, names: Proce
     launched = tuple(str(claim) for uuid, claim in snapshot.launched if uuid == device.uuid)
     if launched and usage == "free":  # what this process has launched, and does not use it yet
         users, usage = launched, "mine"
+    if usage == "free" and device.uuid in snapshot.claimed:
+        who = "kernel" if snapshot.kernel.program.endswith("kernel") else "process"
+        users, usage = (f"claimed by this {who}",), "mine"
     texts, shares = memory_texts(device.status.memory_used, device.memory_total), _shares(device)
     return Row(device, label, name, users, usage, visible_as, *texts, shares)
 

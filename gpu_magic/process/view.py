@@ -57,6 +57,7 @@ class Snapshot(Inventory):
     kernel: KernelView = field(kw_only=True)
     # The claims for commands and engines that it has launched, each behind the UUID of its device.
     launched: tuple[tuple[str, Claim], ...] = field(default=(), kw_only=True)
+    claimed: tuple[str, ...] = field(default=(), kw_only=True)  # the UUIDs of those that it has claimed
     waiting: int = field(default=0, kw_only=True)  # processes of all users that wait for GPUs
 
 
@@ -72,6 +73,7 @@ def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
         **{one.name: getattr(inventory, one.name) for one in fields(inventory)},
         kernel=_kernel_view(session, inventory, guard),
         launched=tuple(session.claims.of_commands()),
+        claimed=tuple(sorted(session.claims.held)),
         waiting=waiting(session.access),
     )
 

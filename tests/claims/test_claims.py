@@ -47,6 +47,13 @@ def test_others_see_who_claims_what_and_since_when() -> None:
     assert re.search(r"^claimed by you: train\.ipynb, since \d\d:\d\d$", str(claim))
 
 
+def test_the_table_names_ones_own_claim_until_it_is_used() -> None:
+    code = "import gpu_magic; gpu_magic.choose('2,0'); print(gpu_magic.gpus())"
+    lines = python(code, GPU_MAGIC_SIMULATE="4xA100-80GB clock=0").splitlines()[2:6]
+    users = [re.split("  +", line)[-1] for line in lines]
+    assert users == ["claimed by this process", "free", "aisha: eval.py, 45.1 GiB, for 14 h", "free"]
+
+
 @pytest.mark.parametrize(
     "program", ["-c", "-m", "/pkg/__main__.py", "/pkg/ipykernel_launcher.py", "a/train.py"]
 )
