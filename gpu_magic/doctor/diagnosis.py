@@ -138,15 +138,16 @@ class Diagnosis:
 
 @public
 def doctor() -> Diagnosis:
-    """Look for what keeps this process from using GPUs as meant: driver, builds, variables, permissions.
+    """Find errors of this process's GPU set-up: driver, builds, variables, permissions.
 
-    Nothing is changed, no framework is imported, and CUDA is not started.
+    It changes nothing, imports no framework and does not start CUDA.
 
     Returns
     -------
     Diagnosis
-        `findings`, what is wrong first, each with `what`, `meaning` and `mend`, a line to copy; and
-        `facts`. It shows itself as a page; `report()` is text for an issue, `to_dict()` is for JSON.
+        The `findings`, errors first, and the `facts`. A finding has `what`, `meaning` and `mend`, a command
+        to copy. The diagnosis shows itself as a page. `report()` returns a text for an issue, and `to_dict()`
+        returns values for JSON.
 
     """
     return diagnose(program())

@@ -110,19 +110,19 @@ class Devices(dict[str, int]):
 
 @public
 def devices_of(*things: Any) -> Devices:
-    """Return on which devices variables live, in every framework, and how many bytes they take there.
+    """Return on which devices variables are, in every framework, and their bytes there.
 
     Parameters
     ----------
     things
-        Tensors and arrays, models, optimizers, and containers of them, however nested. What shares memory
-        (views, tied weights) is counted once.
+        Tensors, arrays, models, optimizers, and containers of these, nested to any depth. Shared memory
+        (views, tied weights) counts once.
 
     Returns
     -------
     Devices
-        A dictionary from a device's name (`"cuda:0"`, `"cpu"`) to bytes, which shows itself with the
-        physical GPUs.
+        A dictionary from a device's name (`"cuda:0"`, `"cpu"`) to bytes. It shows itself with the physical
+        GPUs.
 
     """
     return Devices(memory_by_device(things), LazySnapshot())
@@ -201,21 +201,21 @@ class Freed(NamedTuple):
 
 @public
 def gpu_free(*, dry_run: bool = False) -> Freed:
-    """Give memory back: what only IPython's history keeps, garbage, and what frameworks keep unused.
+    """Free GPU memory that only IPython's history, garbage or a framework's cache holds.
 
-    In IPython, the last error's traceback and the outputs that hold GPU memory are dropped. Then garbage is
-    collected, and the cache of each framework that is imported is emptied.
+    In IPython it drops the last error's traceback, and the outputs that hold GPU memory. Then it collects
+    garbage, and empties the cache of each imported framework.
 
     Parameters
     ----------
     dry_run
-        Find out what would be dropped, and drop nothing.
+        Only find the objects to drop.
 
     Returns
     -------
     Freed
-        What each GPU had in use before and after, what was dropped, and which variables hold the rest. It
-        shows itself as text.
+        The memory in use on each GPU before and after, the dropped objects, and the variables that hold the
+        rest. It shows itself as text.
 
     """
     ipython: Any = sys.modules.get("IPython")

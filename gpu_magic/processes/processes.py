@@ -168,7 +168,7 @@ class OwnProcesses(list[OwnProcess]):
 
 @public
 def my_processes() -> OwnProcesses:
-    """Return the processes of this user that have memory on GPUs, or claim some: kernels and scripts.
+    """Return the processes of this user that have memory on GPUs, or claim GPUs: kernels and scripts.
 
     The list shows itself as a table. Each process has `pid`, `name`, `notebook`, `age` and `idle` in
     seconds, and `memory` in bytes by device.
@@ -176,7 +176,7 @@ def my_processes() -> OwnProcesses:
     Raises
     ------
     ProcessError
-        It can't be known which they are, as in a container.
+        gpu_magic cannot know which processes are this user's, for example in a container.
 
     """
     session = current()
@@ -215,24 +215,24 @@ def my_processes() -> OwnProcesses:
 def end_process(
     which: int | str | OwnProcess, *, kill: bool = False, confirm: Callable[[str], bool] | None = None
 ) -> bool | None:
-    """End a process of this user on GPUs; wait up to 5 s, and return whether it has ended.
+    """End a process of this user on GPUs. Wait up to 5 s, and return whether it has ended.
 
-    A kernel ends at once; if a Jupyter server started it, the server starts a new one, without variables.
+    A kernel ends at once. If a Jupyter server started it, the server starts a new kernel without variables.
 
     Parameters
     ----------
     which
-        Its number, its name as `my_processes` shows it, or one of these.
+        The number of the process, its name in `my_processes`, or one of these processes.
     kill
-        Send KILL, not TERM: to one that has not ended 5 s after TERM.
+        Send KILL, not TERM. For a process that has not ended 5 s after TERM.
     confirm
-        Called with a question before anything is sent. If it returns False, the result is None.
+        A function. Before anything is sent, it gets a question. If it returns False, the result is None.
 
     Raises
     ------
     ProcessError
-        It is not this user's, has ended, is this process itself, or one that %gpu_tasks or %gpu_cluster
-        manages; nothing was sent.
+        The process is not this user's, has ended, is this process itself, or belongs to %gpu_tasks or
+        %gpu_cluster. Nothing was sent.
 
     """
     own = which if isinstance(which, OwnProcess) else my_processes().find(which)
