@@ -51,22 +51,22 @@ _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The peak of GPU memory in one step, and on which visible GPUs it fits. Shows itself as a table.
+    """The peak GPU memory of one step, and on which visible GPUs it fits. It shows itself as a table.
 
     Parameters
     ----------
     parts
         The bytes of each part at the peak, by name: parameters (with buffers), gradients, optimizer state,
-        batch, activations and temporary tensors. Of JAX: arguments, outputs and temporary arrays.
+        batch, activations and temporary tensors. With JAX: arguments, outputs and temporary arrays.
     batch_size
-        The batch's size along dimension 0; None if its tensors have no common one.
+        The size of the batch along dimension 0. None if its tensors have no common size.
     largest_batch
-        The largest batch that was predicted to fit on the GPU with the most room; 0 for none, None for
-        unknown. The verdict has "at least" if a larger one may also fit.
+        The largest batch that is predicted to fit on the GPU with the most free memory. 0: none fits. None:
+        unknown. If a larger batch may also fit, the verdict has "at least".
     fits
-        Whether the step fits on each visible GPU: `{"cuda:0": True}`; UNKNOWN if its free memory is unknown.
+        Whether the step fits on each visible GPU: `{"cuda:0": True}`. UNKNOWN if its free memory is unknown.
     verdict
-        The same as a line.
+        The result as a line.
     notes
         What was assumed, a sentence each.
 
@@ -81,7 +81,7 @@ class Fit:
 
     @property
     def peak(self) -> int:
-        """The most bytes that the framework's arrays take together, without CUDA's own."""
+        """The most bytes of all arrays of the framework together, without CUDA's own memory."""
         return sum(self.parts.values())
 
     def __repr__(self) -> str:

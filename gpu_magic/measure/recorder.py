@@ -83,7 +83,7 @@ def history() -> History:
 
 
 class GpuTime:
-    """A context manager that measures its block, and keeps what it took."""
+    """A context manager that measures its block, and keeps the record."""
 
     def __init__(self, label: str = "") -> None:
         self._label = str(label)
@@ -92,7 +92,7 @@ class GpuTime:
     @property
     @public
     def usage(self) -> CellUsage:
-        """What the block took, the last time; until it has ended, a MeasurementError."""
+        """The record of the last block. It raises MeasurementError until the block has ended."""
         if self._usage is None:
             raise MeasurementError("The figures are known when the block has ended.")
         return self._usage

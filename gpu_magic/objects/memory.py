@@ -93,7 +93,7 @@ def is_same_device(device: LogicalDevice | str, other: LogicalDevice) -> bool:
 
 
 class Devices(dict[str, int]):
-    """Bytes by device: `{"cuda:0": 4000, "cpu": 400}`. Shows itself with the physical GPUs."""
+    """Bytes by device: `{"cuda:0": 4000, "cpu": 400}`. It shows itself with the physical GPUs."""
 
     def __init__(self, memory: Mapping[LogicalDevice | str, tuple[int, int]], machine: LazySnapshot) -> None:
         found = sorted((str(device), here) for device, here in memory.items())
@@ -170,21 +170,21 @@ def _named(sizes: Mapping[str, int]) -> list[str]:
 
 
 class Freed(NamedTuple):
-    """What was in use on each GPU, before and after, and what holds the rest. Shows itself as text.
+    """The memory in use on each GPU, before and after, and what holds the rest. It shows itself as text.
 
     Parameters
     ----------
     before, after
-        Bytes of this process on each GPU, by its name here (`"cuda:0"`): the driver's figure, else the
+        Bytes of this process on each GPU, by its name here (`"cuda:0"`): the driver's figure, or else the
         frameworks' own.
     dropped
-        Bytes of each output (`"Out[3]"`) and of the traceback; with `dry_run` they would be dropped.
+        Bytes of each dropped output (`"Out[3]"`) and of the traceback. With `dry_run` nothing was dropped.
     held
         Bytes of each variable that holds memory on GPUs.
     unnamed
-        Bytes that the frameworks count on GPUs and no variable leads to.
+        Bytes on GPUs that the frameworks count and no variable holds.
     text
-        All that, with the physical GPUs, and what a framework does not give back.
+        All of this, with the physical GPUs, and memory that a framework does not give back.
 
     """
 

@@ -87,14 +87,14 @@ def on_gpu(
 
 
 class OnGpu:
-    """Runs a block, or a function, on one device in every framework: see `on_gpu`.
+    """Runs a block, or a function, on one device in every framework. See `on_gpu`.
 
     Attributes
     ----------
     wants_gpu
         Whether one of the devices is a GPU.
     can_stop
-        Whether a framework that the block imports could be unable to run there; all have a CPU.
+        Whether a framework that the block imports may be unable to run there. Every framework has a CPU.
 
     """
 

@@ -68,22 +68,22 @@ def _find_manager(process: GpuProcess) -> Manager | None:
 
 @dataclass(frozen=True, slots=True)
 class OwnProcess:
-    """A process of this user that has memory on GPUs, or claims some.
+    """A process of this user that has memory on GPUs, or claims GPUs.
 
     Parameters
     ----------
     pid, name
-        Its number; the notebook of a kernel, `train.ipynb`, else the script or the program, `train.py`.
+        The number, and the name: the notebook of a kernel (`train.ipynb`), or the script or program.
     what, how_to_end
-        What it is: `this kernel`, `task train`, `another kernel`; what ends it, if `end_process` does not.
+        What it is: `this kernel`, `task train`, `another kernel`. What ends it, if `end_process` does not.
     memory
-        Bytes on each device; UNKNOWN if the driver does not say, None if it only claims the device.
+        Bytes on each device. UNKNOWN if the driver does not give them, None if there is only a claim.
     notebook
-        The path of the notebook whose kernel it is, or that started it; empty for none.
+        The path of the notebook whose kernel it is, or whose kernel started it. Empty: none.
     started, age
-        When it started, in the clock's ticks since the machine did; the whole seconds since then.
+        When it started, in clock ticks since the machine started, and the whole seconds since then.
     idle
-        The whole seconds since it did something: its last cell, or work that was seen on a GPU.
+        Whole seconds since its last cell, or since its last work on a GPU.
 
     """
 
@@ -102,7 +102,7 @@ class OwnProcess:
         return printable(f"{self.name} (pid {self.pid}, {', '.join(self.places())})")
 
     def places(self) -> list[str]:
-        """Return what it has on each device: `12.4 GiB on GPU 3`, `a claim on GPU 4`."""
+        """Return its use of each device: `12.4 GiB on GPU 3`, `a claim on GPU 4`."""
         places = []
         for device, size in self.memory.items():
             text = "a claim" if size is None else "?" if size is UNKNOWN else bytes_text(size)
@@ -111,7 +111,7 @@ class OwnProcess:
 
 
 class OwnProcesses(list[OwnProcess]):
-    """The processes of this user on GPUs. Shows itself as a table."""
+    """The processes of this user on GPUs. They show themselves as a table."""
 
     def __init__(self, processes: Iterable[OwnProcess], devices: Sequence[Device], simulated: str) -> None:
         super().__init__(processes)
@@ -122,7 +122,7 @@ class OwnProcesses(list[OwnProcess]):
 
     @public
     def find(self, which: int | str) -> OwnProcess:
-        """Return the process with a number or a name, as the table shows it.
+        """Return the process with this number or this name, as the table shows it.
 
         Raises
         ------
