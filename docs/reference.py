@@ -196,9 +196,9 @@ def _code(typed: str) -> str:
 
 # Code in a text without markup: magics with their arguments, options, settings.
 _CODE = re.compile(
-    r"(?<![\w`])(%load_ext gpu_magic"
+    r"(?<![\w`])(%load_ext gpu_magic|%gpu_tasks wait train, eval"
     r"|%{1,2}[a-z_]+\?{0,2}(?: (?:\d[\d,]*\b|--[a-z-]+(?: \d\w*)?|on\b|off\b|auto\b))*"
-    r"|--[a-z][a-z-]*|CUDA_[A-Z_]+"
+    r"|--[a-z][a-z-]*(?: \d\w*)?|CUDA_[A-Z_]+"
     r"|cuda:\d)"
 )
 

@@ -80,7 +80,7 @@ class Choice:
 
     @property
     def order(self) -> str | None:
-        """The value of CUDA_DEVICE_ORDER that goes with it; None: not set."""
+        """The value of CUDA_DEVICE_ORDER for these devices. None: not set."""
         return self.selection.variables.get(ORDER)
 
     @property
