@@ -54,7 +54,10 @@ class ChoiceError(_OneLineError):
 
 
 class BindingError(_OneLineError, ImportError):
-    """The package nvidia-ml-py is missing or cannot be imported. Nothing has changed."""
+    """The package nvidia-ml-py is missing or cannot be imported. Nothing has changed.
+
+    The first use of a function such as `gpu_magic.gpus` raises it.
+    """
 
 
 class NotFreeError(ChoiceError):

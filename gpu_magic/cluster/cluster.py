@@ -204,7 +204,7 @@ class Cluster:
         return [self.engines[number] for number in wanted]
 
     def check(self, numbers: Iterable[int] | None = None) -> list[Engine]:
-        """Return engines that can run code. Raise ClusterError if one has ended or is still interrupted."""
+        """Return engines that can run code. Raise ClusterError if one has ended or ignored an interrupt."""
         self._check_controller()
         wanted, ended = self.find(numbers), self.ended
         if gone := [engine for engine in wanted if engine in ended]:

@@ -138,7 +138,7 @@ def fit(
     ------
     FitError
         The step cannot be predicted, because data decides what it does, or because it raises an error. The
-        message names the line of your code.
+        message names the line of your code. Or neither PyTorch nor JAX is imported.
 
     Notes
     -----

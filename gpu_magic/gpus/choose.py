@@ -36,7 +36,7 @@ def gpus() -> Gpus:
     Gpus
         One `Gpu` for each physical GPU, in the order of nvidia-smi, and what this process can see of them.
         Figures are in bytes, percent, degrees Celsius and watts. A figure that the driver does not give is
-        UNKNOWN.
+        UNKNOWN. If no GPU can be read, there is no `Gpu`, and `problem` has the reason.
 
     """
     found = take_snapshot(current())

@@ -87,7 +87,10 @@ def to_gpu(
 
 @public
 def to_cpu(thing: Any, *, numpy: str | None = None) -> Any:
-    """Move a variable to the CPU. CuPy arrays become NumPy arrays. See `to_gpu`."""
+    """Move a variable to the CPU. CuPy arrays become NumPy arrays.
+
+    Parameters, result and errors are as for `to_gpu`.
+    """
     return to_gpu(thing, "cpu", numpy=numpy)
 
 
