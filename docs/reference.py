@@ -45,9 +45,9 @@ _JSON = [
     ),
     (
         "holders",
-        "the picked GPUs that others use or claim. If nothing was started, all such GPUs",
+        "the picked GPUs that other processes use or claim. If nothing was started, all such GPUs",
     ),
-    ("error", "only if nothing was started: why, as on stderr"),
+    ("error", "only if nothing was started: the error message, as on stderr"),
     (
         "retry_after",
         "only if nothing was started: seconds until the next try, or null if waiting cannot help",
@@ -55,8 +55,8 @@ _JSON = [
 ]
 _STATUSES = [
     ("N", "the command ended with N"),
-    ("2", "nothing was started: the line is wrong, or the GPUs are not free. `retry_after` tells which"),
-    ("127", "the program is there, and the system cannot start it"),
+    ("2", "nothing was started: an argument is wrong, or the GPUs are not free. `retry_after` tells which"),
+    ("127", "the program exists, but the system cannot start it"),
     ("128 + N", "signal N ended the command"),
     ("130", "an interrupt ended the command, or the wait for its GPUs"),
 ]
@@ -68,7 +68,7 @@ def magics() -> str:
         "# Magics\n",
         _GENERATED,
         (
-            "The help that `%gpus?` prints in a notebook. You can shorten an option if no other option "
+            "`%gpus?` prints this help in a notebook. You can shorten an option if no other option "
             "starts the same. Its value follows a space or `=`.\n"
         ),
     ]
@@ -117,10 +117,7 @@ def commands() -> str:
         _GENERATED,
         _table("typed in a shell", "does", show),
         "## gpu-magic launch {#launch}\n",
-        (
-            "Options stand before the command. The exit status is that of the command. If a signal ended the "
-            "command, it is 128 plus the signal's number. If the command cannot run, it is 2.\n"
-        ),
+        "Write the options before the command. The exit status is [below](#exit-status).\n",
         _table("option", "means", list(command_line.LAUNCH_OPTIONS.items())),
         "### JSON for programs {#json}\n",
         (
@@ -128,10 +125,11 @@ def commands() -> str:
             "A holder is a GPU as in `gpu-magic --json`, with its processes and claims.\n"
         ),
         _table("key", "value", _JSON),
+        "### Exit status {#exit-status}\n",
         _table("exit status", "means", _STATUSES),
         "## gpu-magic kernel install {#kernel}\n",
         _table("option", "means", list(command_line.KERNEL_OPTIONS.items())),
-        "What such a kernel does: [start a kernel with its GPU](../how-to/kernels.md).\n",
+        "See [start a kernel with its GPU](../how-to/kernels.md).\n",
         "## Examples\n",
         "<!-- not run: examples of the program's own help -->",
         "```console",
@@ -198,9 +196,9 @@ def _code(typed: str) -> str:
 
 # Code in a text without markup: magics with their arguments, options, settings.
 _CODE = re.compile(
-    r"(?<![\w`])(%load_ext gpu_magic"
+    r"(?<![\w`])(%load_ext gpu_magic|%gpu_tasks wait train, eval"
     r"|%{1,2}[a-z_]+\?{0,2}(?: (?:\d[\d,]*\b|--[a-z-]+(?: \d\w*)?|on\b|off\b|auto\b))*"
-    r"|--[a-z][a-z-]*|CUDA_[A-Z_]+"
+    r"|--[a-z][a-z-]*(?: \d\w*)?|CUDA_[A-Z_]+"
     r"|cuda:\d)"
 )
 

@@ -38,7 +38,7 @@ _warned: set[Hashable] = set()
 
 
 class GpuMagicError(Exception):
-    """Any error of gpu_magic's own."""
+    """Any error of gpu_magic."""
 
 
 class _OneLineError(GpuMagicError, ValueError):
@@ -50,22 +50,25 @@ class _OneLineError(GpuMagicError, ValueError):
 
 
 class ChoiceError(_OneLineError):
-    """The GPUs asked for can't be chosen; nothing was changed."""
+    """These GPUs cannot be chosen. Nothing has changed."""
 
 
 class BindingError(_OneLineError, ImportError):
-    """NVIDIA's binding for NVML, nvidia-ml-py, is missing or can't be imported; nothing was done."""
+    """The package nvidia-ml-py is missing or cannot be imported. Nothing has changed.
+
+    The first use of a function such as `gpu_magic.gpus` raises it.
+    """
 
 
 class NotFreeError(ChoiceError):
-    """The GPUs asked for are there, and others have them now; nothing was changed.
+    """Other processes use or claim these GPUs. Nothing has changed.
 
     Parameters
     ----------
     message
         One line.
     holders
-        Who has them: `GPU 0 (in use by maria), GPU 1 (claimed by chen)`.
+        The GPUs and their users: `GPU 0 (in use by maria), GPU 1 (claimed by chen)`.
 
     """
 
@@ -75,19 +78,19 @@ class NotFreeError(ChoiceError):
 
 
 class PlacementError(_OneLineError):
-    """Code can't run on, or variables not go to, the device asked for; nothing was run."""
+    """Code cannot run on this device, or variables cannot move to it. Nothing has run or moved."""
 
 
 class FitError(_OneLineError):
-    """The memory of a step can't be predicted: it can't be followed without being run, or it raises."""
+    """The memory of a step cannot be predicted, because data decides what it does, or because it raises."""
 
 
 class LaunchError(_OneLineError):
-    """A command can't be launched, or a task not started, as asked for; nothing was started."""
+    """A command cannot be launched, or a task cannot start. Nothing has started."""
 
 
 class ClusterError(_OneLineError):
-    """Engines can't be started, or not be used as asked for."""
+    """Engines cannot start, or cannot be used in this way."""
 
 
 class LineError(_OneLineError):
@@ -95,45 +98,45 @@ class LineError(_OneLineError):
 
 
 class ProcessError(_OneLineError):
-    """A process can't be ended, and no signal was sent to it; or whose they are can't be known."""
+    """A process cannot be ended, and no signal was sent. Or the owners of processes are unknown."""
 
 
 class SimulationError(_OneLineError):
-    """A simulated machine was described in words that are not understood."""
+    """The description of a simulated machine is invalid, or the simulation cannot do this."""
 
 
 class CudaInitializedError(GpuMagicError, RuntimeError):
-    """A different choice came after CUDA had been initialized; nothing was changed."""
+    """CUDA has started, so another choice comes too late. Nothing has changed."""
 
 
 class KernelRestarting(GpuMagicError):  # noqa: N818 - no error: what was asked for is under way
-    """The kernel is about to be restarted, so what follows in it is not to be run."""
+    """The kernel is about to restart, so the rest of the cell does not run."""
 
     def _render_traceback_(self) -> list[str]:  # IPython's protocol: no frames, there is nothing to mend
         return [str(self)]
 
 
 class CommandFailed(GpuMagicError, RuntimeError):  # noqa: N818 - as subprocess.CalledProcessError, of a command
-    """A command that was launched has failed; what its ranks have written says why."""
+    """A launched command has failed. The output of its ranks has the reason."""
 
     def _render_traceback_(self) -> list[str]:  # IPython's protocol: the frames are ours, and explain nothing
         return [str(self)]
 
 
 class CallFailed(GpuMagicError, RuntimeError):  # noqa: N818 - as CommandFailed, of a call
-    """A call of `map` has failed in its engine: what it raised stands in the message, with its traceback.
+    """A call of `map` has failed in its engine. The message has the error and its traceback.
 
     Parameters
     ----------
     message
-        Which item, the engine and its GPU, and the traceback.
+        The item, the engine and its GPU, and the traceback.
     position
-        The position of the item; None where it is not known.
+        The position of the item. None: unknown.
     engine
         The number of the engine.
     kind
-        The name of the error's type, `"ValueError"`; empty where the engine has ended, or the result can't be
-        handed over.
+        The name of the error's type, `"ValueError"`. Empty if the engine has ended, or if the result cannot
+        be sent.
 
     """
 
@@ -149,15 +152,15 @@ class CallFailed(GpuMagicError, RuntimeError):  # noqa: N818 - as CommandFailed,
 
 
 class MeasurementError(GpuMagicError, RuntimeError):
-    """What a block has cost was asked for before it had ended."""
+    """The block has not ended, so it has no record yet."""
 
 
 class CudaInitializedWarning(UserWarning):
-    """A different choice came after CUDA had been initialized; nothing was changed."""
+    """CUDA has started, so another choice comes too late. Nothing has changed."""
 
 
 class PlacementWarning(UserWarning):
-    """Something of a cell that was to run on one device ran elsewhere."""
+    """A part of a cell ran on another device than the cell asked for."""
 
 
 def show_as(interrupt: BaseException, *lines: str) -> None:

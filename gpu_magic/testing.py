@@ -51,22 +51,20 @@ def simulate(
     order: str | None = None,
     **options: Any,
 ) -> Iterator[Machine]:
-    """Let pynvml read a simulated machine within a `with` block.
+    """Simulate a machine in a `with` block. All code in the block that uses pynvml reads this machine.
 
-    What is chosen in the block ends with it: CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are as before.
-    The machine starts without processes; `populate` starts some. CUDA is taken not to have been started,
-    whether it was or not; `start_cuda` starts it in the simulation.
+    After the block, CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are as before. The machine starts without
+    processes, and `populate` starts some. In the block CUDA has not started, even if it had before.
+    `start_cuda` starts it in the simulation.
 
     Parameters
     ----------
     profile
-        Which GPUs, `8xA100-80GB` or `2xRTX-4090+1xT4` or `1xA100-80GB(3g.40gb,4g.40gb)`; or a `Machine`
-        that was made before.
+        The GPUs: `8xA100-80GB`, `2xRTX-4090+1xT4` or `1xA100-80GB(3g.40gb,4g.40gb)`. Or a `Machine`.
     mask, order
-        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, as if the process had been started with them; None:
-        not set.
+        CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, as if the process had started with them. None: not set.
     options
-        `Machine`'s: seed, clock, driver, cuda.
+        Options of `Machine`: seed, clock, driver, cuda.
 
     Raises
     ------
@@ -99,8 +97,10 @@ def _set_all(variables: Variables) -> None:
 
 
 def start_cuda() -> None:
-    """Start CUDA in the simulation, as a framework does: from then on a different choice comes too late.
+    """Start CUDA in the simulation, as a framework does. After that, another choice comes too late.
 
+    >>> import gpu_magic, pytest
+    >>> from gpu_magic.testing import simulate, start_cuda
     >>> with simulate("4xA100-80GB"):
     ...     gpu_magic.choose("2,0")
     ...     start_cuda()
@@ -110,7 +110,7 @@ def start_cuda() -> None:
     Raises
     ------
     SimulationError
-        It is called outside of `simulate`, or CUDA_VISIBLE_DEVICES can't be read.
+        The call is not in a `simulate` block, or CUDA_VISIBLE_DEVICES cannot be read.
 
     """
     cuda = driver()

@@ -66,7 +66,7 @@ class Engine:
     Parameters
     ----------
     number
-        Its number in ipyparallel. Its rank is its place among the numbers of all engines.
+        Its number in ipyparallel. Its rank is the position of this number among all engines.
     devices
         Its GPUs, in the order of `cuda:i`.
     host
@@ -138,7 +138,7 @@ class EngineTable:
 
 
 class Cluster:
-    """Engines that have their GPUs, and are ready. `str` returns them, a line.
+    """Engines that have their GPUs and are ready. `str` returns them as one line.
 
     Attributes
     ----------
@@ -181,12 +181,12 @@ class Cluster:
 
     @property
     def can_restart(self) -> bool:
-        """Whether `restart` can start engines anew: gpu_magic has started them on this machine."""
+        """Whether `restart` can start engines again: gpu_magic has started them on this machine."""
         return self._processes is not None
 
     @property
     def owns_engines(self) -> bool:
-        """Whether `stop` ends the engines; those that somebody else has started go on."""
+        """Whether `stop` ends the engines. Engines that another program started do not end."""
         return self._end is not None
 
     @property
@@ -196,7 +196,7 @@ class Cluster:
         return [engine for number, engine in self.engines.items() if number not in there]
 
     def find(self, numbers: Iterable[int] | None = None) -> list[Engine]:
-        """Return engines by their numbers; None: all."""
+        """Return engines by their numbers. None: all."""
         wanted = list(self.engines if numbers is None else numbers)
         if unknown := [number for number in wanted if number not in self.engines]:
             there = listed(map(str, self.engines))
@@ -204,7 +204,7 @@ class Cluster:
         return [self.engines[number] for number in wanted]
 
     def check(self, numbers: Iterable[int] | None = None) -> list[Engine]:
-        """Return engines that can be used: ClusterError if one has ended, or goes on after an interrupt."""
+        """Return engines that can run code. Raise ClusterError if one has ended or ignored an interrupt."""
         self._check_controller()
         wanted, ended = self.find(numbers), self.ended
         if gone := [engine for engine in wanted if engine in ended]:
@@ -228,17 +228,17 @@ class Cluster:
 
     @public
     def restart(self, numbers: Iterable[int] | None = None) -> list[Engine]:
-        """Restart engines, whatever they do, with the same GPUs; return them.
+        """Restart engines with the same GPUs, even if they run something. Return them.
 
         Parameters
         ----------
         numbers
-            Those of the engines; None: those that have ended.
+            The numbers of the engines. None: the engines that have ended.
 
         Raises
         ------
         ClusterError
-            There is no such engine, it was started by somebody else, or does not start.
+            There is no such engine, another program has started it, or it does not start.
 
         """
         self._check_controller()
@@ -262,7 +262,7 @@ class Cluster:
         return engines
 
     def begin(self, numbers: Iterable[int] | None = None) -> None:
-        """Return when engines on this machine have started and are ready: ClusterError if one is not."""
+        """Return when engines on this machine are ready. Raise ClusterError if one does not start."""
         assert self._processes is not None  # noqa: S101 - others begin in `join`
         engines = self.find(numbers)
         replies = {}
@@ -278,7 +278,7 @@ class Cluster:
         self._name_gpus()
 
     def busy(self) -> set[int]:
-        """Return the numbers of the engines that run something or have it in their queues."""
+        """Return the numbers of the engines that run something or have work in their queues."""
         self._check_controller()
         busy = busy_engines(self.client)
         for number in self.engines:
@@ -289,7 +289,7 @@ class Cluster:
 
     @public
     def status(self) -> EngineTable:
-        """Return a table: what each engine does and since when, and how much memory is in use on its GPUs.
+        """Return a table: what each engine does and since when, and the memory in use on its GPUs.
 
         The memory of other machines is unknown.
         """
@@ -306,9 +306,9 @@ class Cluster:
         return EngineTable(rows)
 
     def interrupt(self, running: Mapping[int, Future[Any]]) -> list[Engine]:
-        """Interrupt what runs in engines; return those that go on after 5 s, which `check` refuses then.
+        """Interrupt engines. Return those that still run after 5 s. `check` then refuses them.
 
-        Code in C that does not ask for signals goes on: a collective that waits for other ranks, for example.
+        Code in C that does not check for signals continues, such as a collective that waits for other ranks.
         """
         self._interrupted.update(running)
         if left := [number for number in running if self._is_left(number)]:
@@ -318,7 +318,7 @@ class Cluster:
 
     @public
     def stop(self) -> None:
-        """End all engines, and return when nothing of them is left; others' engines are let go of."""
+        """End all engines. Return when none is left. Engines that another program started do not end."""
         self._stopped.set()
         if self._end:
             self.client.close()
@@ -365,7 +365,7 @@ class Cluster:
             self._noted.notify_all()
 
     def wait_for_notes(self, numbers: Iterable[int]) -> None:
-        """Return when it is written how those of some engines have ended that are gone."""
+        """Return when there is a note for each of these engines that has ended."""
         gone = {*numbers} - {*self.client.ids}
         with self._noted:
             self._noted.wait_for(lambda: self._stopped.is_set() or gone <= self._are_noted, _NOTED)

@@ -42,32 +42,32 @@ def cluster(
     force: bool = False,
     profile: str | None = None,
 ) -> Cluster:
-    """Start one IPython engine for each GPU, which sees that GPU alone; return when all have answered.
+    """Start one IPython engine for each GPU. The call returns when all engines have answered.
 
-    It is the cluster that this process uses: `%%px` and `map` run in it. With ipyparallel's own engines, on
-    any number of hosts, those of one host divide the GPUs among them that they were given there.
+    Each engine sees only its GPU. `%%px` and `map` use this cluster. With a profile or a client, engines can
+    run on several hosts. The engines of one host divide the GPUs that they were given there.
 
     Parameters
     ----------
     gpus
-        As for `choose`; None: those that this process has, in their order. Or a client of ipyparallel's,
-        whose engines are used, and go on when the cluster is stopped.
+        As for `choose`. None: the GPUs of this process, in their order. Or a client of ipyparallel: the
+        cluster uses its engines, which do not end when the cluster is stopped.
     count
-        How many of them, the first ones; None: all. With a profile, how many engines.
+        Use only the first GPUs, as many as this. None: all. With a profile: how many engines.
     force
-        Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process was started with.
+        Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process started with.
     profile
-        An IPython profile that says how ipyparallel starts engines: by ssh, Slurm, PBS and others.
+        An IPython profile. It says how ipyparallel starts engines: by ssh, Slurm, PBS and others.
 
     Returns
     -------
     Cluster
-        With `client`, ipyparallel's own, `engines`, `restart()` and `stop()`. It ends with this process.
+        It has ipyparallel's `client`, the `engines`, `restart()` and `stop()`. It ends with this process.
 
     Raises
     ------
     ChoiceError, ClusterError, LaunchError
-        One line that says why there is none; nothing of it is left.
+        The engines cannot start. The message is one line. No engine is left.
 
     """
     check_count("cluster", count)
@@ -131,39 +131,38 @@ def map(  # noqa: A001 - it is `gpu_magic.map`; nothing here uses Python's own
     *,
     gpus: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance] = "all",
 ) -> list[Result]:
-    """Call a function with each item in the engines of `cluster()`: each takes the next when it is free.
+    """Call a function with each item in the engines of `cluster()`. A free engine gets the next item.
 
     >>> losses = gpu_magic.map(train, [0.1, 0.01, 0.001])
 
-    The function, also one of the notebook's or a closure, goes to each engine once, with the names of the
-    notebook that it uses; other names are those that `%%px` has defined there. What the calls print is shown
-    behind the position of their item. Calls are no ranks: RANK and its like are unset while they run, and a
-    process group that `%%px` has started is not seen. Engines that do something
-    else take part once that has ended.
+    Each engine gets the function once, with the names of the notebook that it uses. The function can be one
+    of the notebook, or a closure. Other names are those that `%%px` has defined in the engine. Printed lines
+    follow the position of their item. Calls are not ranks: RANK and similar variables are unset, and a call
+    does not see a process group that `%%px` has started. A busy engine takes part when it is free.
 
     Parameters
     ----------
     fn
         The function.
     items
-        What it is called with. All of them are taken from an iterator before the first call.
+        The arguments, one for each call. An iterator is read to its end before the first call.
     gpus
-        The engines that have these GPUs: numbers or UUIDs, as for `choose`; "all": all engines.
+        Use the engines that have these GPUs: numbers or UUIDs, as for `choose`. "all": all engines.
 
     Returns
     -------
     list
-        What it has returned, in the order of the items.
+        The results, in the order of the items.
 
     Raises
     ------
     CallFailed
-        A call has failed, or its engine has ended: the first one ends all. Its message has the traceback. An
-        engine that has ended, or that does not respond to an interrupt, is restarted without its variables,
-        also after a KeyboardInterrupt.
+        A call failed, or its engine ended. The first failure ends all calls. The message has the traceback.
+        An engine that has ended, or does not respond to an interrupt, restarts without its variables, also
+        after a KeyboardInterrupt.
     ChoiceError, ClusterError, LaunchError
-        No engines run, or not on these GPUs; cloudpickle is not installed; or the function or an item can't
-        be handed over, as it can't be pickled or is on a GPU. Nothing has run.
+        No engine runs, or none on these GPUs. Or cloudpickle is not installed. Or the function or an item
+        cannot be sent, because it cannot be pickled or is on a GPU. No call has run.
 
     """
     current_cluster()

@@ -69,24 +69,24 @@ ComputeMode = Literal["Default", "Exclusive_Thread", "Exclusive_Process", "Prohi
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Another process's claim on a device. It is advisory: nothing keeps others off the device.
+    """Another process's claim on a device. A claim blocks nobody.
 
     Parameters
     ----------
     owner
-        The name of the user whose process holds it.
+        The name of the user whose process has the claim.
     since
-        When it was made, in seconds since the epoch.
+        The time of the claim, in seconds since the epoch.
     pid
-        The process that holds it, as the system's kernel says; UNKNOWN where it can't be seen from here.
+        The number of the process, from the operating system. UNKNOWN if this process cannot see it.
     notebook
-        What its owner says that it is: the name of a notebook or of a script; empty where nothing is said.
+        The name of its notebook or script, as its owner wrote it. Empty if there is none.
     is_own
-        Whether it is a process of the user who looks, as another notebook is.
+        Whether the process belongs to the user of this process, for example another notebook.
     idle
-        Whole seconds since its last cell has ended, 0 while one runs; UNKNOWN for what has no cells.
+        Whole seconds since its last cell ended. 0 while a cell runs. UNKNOWN for a process without cells.
     waits
-        Whether it is no claim yet: its process came first, and the device is left to it.
+        Whether the process waits in line: it has no claim yet, and `auto` leaves the device to it.
 
     """
 
@@ -121,11 +121,11 @@ class GpuProcess:
     Parameters
     ----------
     pid
-        As the driver reports it. In a container this can be the host's number.
+        The number that the driver gives. In a container this can be the host's number.
     name
-        Of a Python program the script or the module, else the program: `train.py`, `ipykernel`, `Xorg`.
+        The script or module of a Python program, or else the program: `train.py`, `ipykernel`, `Xorg`.
     owner
-        The name of its user; UNKNOWN where the process can't be seen from here.
+        The name of its user. UNKNOWN if this process cannot see it.
     memory
         Bytes on this GPU.
     mine
@@ -133,17 +133,18 @@ class GpuProcess:
     is_own
         Whether it belongs to the user of this process, by its effective user ID.
     notebook
-        The path of the notebook whose kernel it is, or was started in. Only of one's own; empty where there
-        is none, or that is not known.
+        The path of the notebook whose kernel it is, or whose kernel started it. Only for processes of the
+        same user. Empty if there is none, or if it is unknown.
     started
-        When it was started, in the clock's ticks since the machine was: with its number, it tells a process
-        from a later one with the same number.
+        When it started, in clock ticks since the machine started. With `pid` this tells the process from a
+        later one with the same number.
     age
-        Whole seconds since then.
+        Whole seconds since it started.
     work
-        Percent of the time since the last look in which its kernels ran, at most; UNKNOWN at the first look.
+        The most percent of the time since the last reading in which its kernels can have run. UNKNOWN at the
+        first reading.
     idle
-        Whole seconds since it did something, as far as that is known: see `Idleness`.
+        Whole seconds since its last cell or its last work on a GPU. UNKNOWN if gpu_magic has seen neither.
 
     """
 
@@ -161,34 +162,34 @@ class GpuProcess:
 
     @property
     def is_kernel(self) -> bool:
-        """Whether it is the kernel of its notebook, and not a program that was started there."""
+        """Whether it is the kernel of its notebook, not a program that this kernel started."""
         return bool(self.notebook) and self.name == "ipykernel"
 
     @property
     def is_mps_server(self) -> bool:
-        """Whether it serves others' processes, and is nobody's job."""
+        """Whether it is the server of MPS, which runs work of other processes."""
         return self.name == _MPS_SERVER
 
 
 @dataclass(frozen=True, slots=True)
 class GpuStatus:
-    """The figures of one GPU (or MIG instance) at one moment.
+    """The figures of one GPU, or MIG instance, at one moment.
 
     Parameters
     ----------
     memory_used, memory_free
-        Bytes. `memory_used` is nvidia-smi's figure. Since R510 it does not include what the driver reserves
-        for itself, so used + free can be less than the total.
+        Bytes. `memory_used` is nvidia-smi's figure. Since driver R510 it leaves out what the driver reserves,
+        so used + free can be less than the total.
     utilization
-        Percent of the last sampling period during which a kernel ran on the GPU.
+        Percent of the last sampling period in which a kernel ran on the GPU.
     temperature
         Degrees Celsius.
     power
         Watts.
     processes
-        Those that have compute memory on it; UNKNOWN where the driver does not list them.
+        The processes with compute memory on it. UNKNOWN if the driver does not list them.
     claims
-        What other processes have claimed of it.
+        The claims of other processes.
 
     """
 
@@ -202,19 +203,19 @@ class GpuStatus:
 
     @property
     def users(self) -> tuple[GpuProcess, ...] | Unknown:
-        """The processes that are somebody's job: all but MPS's server."""
+        """The processes that use it: all but MPS's server."""
         if self.processes is UNKNOWN:
             return UNKNOWN
         return tuple(process for process in self.processes if not process.is_mps_server)
 
     @property
     def is_ours(self) -> bool:
-        """Whether processes use it, and all of them are this one or its descendants."""
+        """Whether processes use it, and all of them are this process or its descendants."""
         return self.users is not UNKNOWN and bool(self.users) and all(one.mine for one in self.users)
 
     @property
     def mps_servers(self) -> tuple[GpuProcess, ...]:
-        """MPS's server, where one is known to be there."""
+        """MPS's server, if there is one."""
         processes = () if self.processes is UNKNOWN else self.processes
         return tuple(process for process in processes if process.is_mps_server)
 
@@ -232,14 +233,14 @@ def _is_busy(status: GpuStatus, *more: bool | Unknown) -> bool | Unknown:
 
 @dataclass(frozen=True, slots=True)
 class MigInstance:
-    """A MIG instance: a part of a GPU that CUDA sees as a device of its own.
+    """A MIG instance: a part of a GPU that CUDA sees as a device.
 
     Parameters
     ----------
     uuid, name
-        The driver's: `MIG-41b7…`, `NVIDIA A100 80GB MIG 3g.40gb`.
+        From the driver: `MIG-41b7…`, `NVIDIA A100 80GB MIG 3g.40gb`.
     gpu_index
-        The index of the GPU that it is a part of.
+        The index of its GPU.
     number
         Its number in its GPU: `Device` of nvidia-smi -L, `MIG Dev` of nvidia-smi.
     memory_total
@@ -247,8 +248,8 @@ class MigInstance:
     status
         Its figures. NVML has no utilization, temperature and power of a MIG instance.
     ids
-        The numbers of its GPU instance and its compute instance: `GI ID` and `CI ID` of nvidia-smi. They are
-        a second way to name it to CUDA, `MIG-GPU-8f3a…/1/0`, and before R470 the only one.
+        The numbers of its GPU instance and its compute instance: `GI ID` and `CI ID` of nvidia-smi. CUDA also
+        accepts the name `MIG-GPU-8f3a…/1/0`, and before R470 only this name.
 
     """
 
@@ -262,7 +263,7 @@ class MigInstance:
 
     @property
     def number_text(self) -> str:
-        """What one types for it: `2:1`, which is what NVIDIA's container toolkit calls it, too."""
+        """What to type for it: `2:1`, as NVIDIA's container toolkit also calls it."""
         return f"{self.gpu_index}:{self.number}"
 
     @property
@@ -271,7 +272,7 @@ class MigInstance:
 
     @property
     def is_busy(self) -> bool | Unknown:
-        """Whether its memory or its processes show use; UNKNOWN where none does, and one is missing."""
+        """Whether its memory or its processes show use. UNKNOWN if they do not, and a figure is missing."""
         return _is_busy(self.status)
 
     @property
@@ -295,9 +296,9 @@ class Gpu:
     Parameters
     ----------
     index
-        Its number in nvidia-smi and NVML, which is PCI bus order; of an AMD GPU in rocm-smi and amd-smi.
+        Its number in nvidia-smi and NVML, in PCI bus order. For an AMD GPU, its number in rocm-smi.
     uuid, name, bus_id
-        The driver's; UNKNOWN where a GPU does not answer.
+        From the driver. UNKNOWN if the GPU does not answer.
     memory_total
         Bytes.
     status
@@ -305,22 +306,23 @@ class Gpu:
     mig
         Its MIG instances.
     is_split
-        Whether MIG mode is on, even where no instance was made yet. CUDA can't use such a GPU as a whole.
+        Whether MIG mode is on, also without instances. CUDA cannot use such a GPU as a whole.
     problem
-        Why it does not answer; empty where it does.
+        Why it does not answer. Empty if it answers.
     compute_mode
         Which processes can use CUDA on it.
     speed
-        How fast it is beside other kinds.
+        The figures that tell which of two models is faster.
     minor
-        The number of its device file: 2 for /dev/nvidia2, of an AMD GPU 130 for /dev/dri/renderD130. It is
-        the host's also where others can't be seen.
+        The number of its device file on the host: 2 for /dev/nvidia2, 130 for /dev/dri/renderD130 of an AMD
+        GPU.
     vendor
-        Whose it is: "nvidia" or "amd".
+        "nvidia" or "amd".
     prefix
-        What one types before its number, where that alone is another GPU's: "amd:" on a machine with both.
+        What to type before its number if the number alone means another GPU: "amd:" on a machine with both
+        vendors.
     hip_id
-        HIP's number of an AMD GPU, as long as no variable hides one; it can differ from rocm-smi's.
+        HIP's number of an AMD GPU if no variable hides a GPU. It can differ from rocm-smi's number.
 
     """
 
@@ -346,22 +348,22 @@ class Gpu:
 
     @property
     def number_text(self) -> str:
-        """What one types for it: `2`, or `amd:2`."""
+        """What to type for it: `2`, or `amd:2`."""
         return f"{self.prefix}{self.index}"
 
     @property
     def is_prohibited(self) -> bool:
-        """Whether its compute mode lets no process use CUDA on it."""
+        """Whether its compute mode lets no process use CUDA."""
         return self.compute_mode == "Prohibited"
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether its compute mode lets one process at a time use CUDA on it."""
+        """Whether its compute mode lets only one process at a time use CUDA."""
         return self.compute_mode in ("Exclusive_Process", "Exclusive_Thread")
 
     @property
     def is_taken(self) -> bool:
-        """Whether its compute mode keeps this process away, as another one seems to use it.
+        """Whether its compute mode excludes this process, because another process seems to use the GPU.
 
         With MPS it does not: "Exclusive-mode restrictions are applied to the MPS server, not MPS clients"
         (CUDA MPS, "System considerations").
@@ -371,12 +373,12 @@ class Gpu:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody uses or claims it: every figure that could show use was read, and shows none."""
+        """Whether nobody uses or claims it. gpu_magic has read every figure that could show use."""
         return self.is_busy is False and not self.status.claims
 
     @property
     def is_busy(self) -> bool | Unknown:
-        """Whether a figure shows that somebody uses it; UNKNOWN where none does, and one is missing."""
+        """Whether a figure shows use. UNKNOWN if none does, and a figure is missing."""
         work = self.status.utilization
         return _is_busy(self.status, UNKNOWN if work is UNKNOWN else work >= _IDLE_UTILIZATION)
 
@@ -391,20 +393,20 @@ def parts(devices: Iterable[Device]) -> tuple[Device, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All GPUs of a machine at one moment: what `%gpus` shows, and what choices are made from.
+    """All GPUs of a machine at one moment.
 
     Parameters
     ----------
     gpus
-        In nvidia-smi's order; AMD's after NVIDIA's, in rocm-smi's.
+        In the order of nvidia-smi, then AMD's in the order of rocm-smi.
     driver_version, cuda_version
-        The driver's version, and the newest CUDA version that it supports, "13.0". AMD's driver has no such.
+        The driver's version, and the newest CUDA version that it supports: "13.0". AMD's driver has none.
     simulated
-        The profile of a simulated machine; empty for a real one.
+        The profile of a simulated machine. Empty for a real one.
     problem
-        Why nothing could be read, as a sentence: there is no driver, for example. Empty where it could.
+        Why gpu_magic could read nothing, as a sentence: there is no driver, for example. Else empty.
     limitation
-        Why nothing but names and UUIDs could be read, as a sentence; empty where figures could.
+        Why gpu_magic could read only names and UUIDs, as a sentence. Empty if it read the figures.
 
     """
 
@@ -426,11 +428,11 @@ class Inventory:
 
     @property
     def vendors(self) -> tuple[Vendor, ...]:
-        """Whose GPUs there are; the first are those that plain numbers name."""
+        """The vendors of the GPUs. Plain numbers name GPUs of the first."""
         return tuple(dict.fromkeys(gpu.vendor for gpu in self.gpus))
 
     def of_vendor(self, vendor: Vendor) -> Inventory:
-        """Return the same machine with the GPUs of one vendor alone."""
+        """Return the same machine with only the GPUs of one vendor."""
         if all(gpu.vendor == vendor for gpu in self.gpus):
             return self
         return replace(self, gpus=tuple(gpu for gpu in self.gpus if gpu.vendor == vendor))
@@ -446,7 +448,7 @@ class Inventory:
         return tuple(found)
 
     def with_claims(self, claims: Mapping[str, tuple[Claim, ...]]) -> Inventory:
-        """Return it with other processes' claims of now, which are given by the UUID of the device."""
+        """Return the machine with the current claims of other processes, given by the device's UUID."""
         if not claims and not any(device.status.claims for device in self.devices):
             return self
 
@@ -457,7 +459,7 @@ class Inventory:
         return replace(self, gpus=tuple(map(claimed, gpus)))
 
     def with_highest(self, later: Inventory) -> Inventory:
-        """Return it with the utilization of a later reading, of each GPU where that is higher."""
+        """Return the machine with the higher utilization of two readings for each GPU."""
         now: dict[str | Unknown, int | Unknown] = {gpu.uuid: gpu.status.utilization for gpu in later.gpus}
         now[UNKNOWN] = UNKNOWN
 
@@ -471,9 +473,9 @@ class Inventory:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all GPUs are known to be alike, so that "fastest first" is PCI bus order.
+        """Whether all GPUs are known to be of one model, so that "fastest first" is PCI bus order.
 
-        CUDA may still count a GPU that does not answer, so at least its name has to be known.
+        CUDA may count a GPU that does not answer, so at least its name must be known.
         """
         names = {gpu.name for gpu in self.gpus}
         sizes = {gpu.memory_total for gpu in self.gpus if not gpu.problem}
@@ -481,17 +483,18 @@ class Inventory:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether two GPUs are known to be of different kinds."""
+        """Whether two GPUs are known to be of different models."""
         names = {gpu.name for gpu in self.gpus if gpu.name is not UNKNOWN}
         sizes = {gpu.memory_total for gpu in self.gpus if gpu.memory_total is not UNKNOWN}
         return len(names) > 1 or len(sizes) > 1
 
     @property
     def fastest_first(self) -> tuple[Gpu, ...] | Unknown:
-        """The GPUs as CUDA counts them with FASTEST_FIRST, in PCI bus order among those of one kind.
+        """The GPUs in CUDA's order with FASTEST_FIRST, and in PCI bus order within a model.
 
-        How CUDA ranks kinds is not documented ("a simple heuristic"; CUDA programming guide). It is taken to
-        be known where the faster kind has both the higher compute capability and more cores times clock.
+        NVIDIA does not document how CUDA ranks models ("a simple heuristic"; CUDA programming guide).
+        gpu_magic knows the order if the faster model has both the higher compute capability and more cores
+        times clock.
         """
         if self.is_uniform:
             return self.gpus
@@ -509,7 +512,7 @@ class Inventory:
         return tuple(gpu for *_, gpu in ranked)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON's types, in the units of the classes. UNKNOWN becomes None."""
+        """Return everything as values for JSON, in the units of the classes. UNKNOWN becomes None."""
         plain: dict[str, Any] = _plain(self)
         return plain
 

@@ -55,14 +55,14 @@ _MEND = "margin:2px 8px;color:inherit;white-space:pre-wrap;overflow-wrap:anywher
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Diagnosis:
-    """What was found in this process's GPU set-up. It shows itself, with what mends each finding.
+    """The findings about this process's GPU set-up. It shows itself, with the fix of each finding.
 
     Parameters
     ----------
     findings
-        What is wrong first.
+        Errors first.
     facts
-        What was read.
+        Everything that was read.
 
     """
 
@@ -71,12 +71,12 @@ class Diagnosis:
 
     @property
     def wrong(self) -> tuple[Finding, ...]:
-        """The findings that are wrong."""
+        """The findings that are errors."""
         return tuple(finding for finding in self.findings if finding.severity == "wrong")
 
     @property
     def summary(self) -> str:
-        """What was found, as a line: how much is wrong, and how much is worth knowing."""
+        """The result as a line: how many errors there are, and how much else is worth knowing."""
         counts = Counter(finding.severity for finding in self.findings)
         wrong, more, unknown = (counts[severity] for severity in _SHOWN)
         parts = [f"{counted(wrong, 'thing')} {'is' if wrong == 1 else 'are'} wrong"] * bool(wrong)
@@ -86,7 +86,7 @@ class Diagnosis:
         return " ".join(["Nothing wrong was found."] * (not wrong) + [f"{', '.join(parts)}."] * bool(parts))
 
     def report(self) -> str:
-        """Return text to paste into an issue: without names and paths, and with shortened UUIDs."""
+        """Return a text for an issue, without names and paths, and with shortened UUIDs."""
         public = [
             Finding(one.severity, one.about, one.public) if one.public else one for one in self.findings
         ]
@@ -95,14 +95,15 @@ class Diagnosis:
         return without_private(text, private_names())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON's types, which `%gpu_doctor --json` prints.
+        """Return everything as values for JSON, which `%gpu_doctor --json` prints.
 
         Returns
         -------
         dict
-            "summary", a line; "findings", a list of what `Finding` has, what is wrong first; and "facts": all
-            that was read, with null for what could not be. The names in the first two stay. "facts" changes
-            with the checks. It has user names, paths and UUIDs, which `report` leaves out.
+            "summary" is a line. "findings" is a list with the fields of each `Finding`, errors first. "facts"
+            has everything that was read, with null for unknown values. The names of the first two do not
+            change. The names in "facts" change with the checks. "facts" has user names, paths and UUIDs,
+            which `report` leaves out.
 
         """
         return {"summary": self.summary, "findings": _plain(self.findings), "facts": _plain(self.facts)}
@@ -138,15 +139,16 @@ class Diagnosis:
 
 @public
 def doctor() -> Diagnosis:
-    """Look for what keeps this process from using GPUs as meant: driver, builds, variables, permissions.
+    """Find errors of this process's GPU set-up: driver, builds, variables, permissions.
 
-    Nothing is changed, no framework is imported, and CUDA is not started.
+    It changes nothing, imports no framework and does not start CUDA.
 
     Returns
     -------
     Diagnosis
-        `findings`, what is wrong first, each with `what`, `meaning` and `mend`, a line to copy; and
-        `facts`. It shows itself as a page; `report()` is text for an issue, `to_dict()` is for JSON.
+        The `findings`, errors first, and the `facts`. A finding has `what`, `meaning` and `mend`, a command
+        to copy. The diagnosis shows itself as a page. `report()` returns a text for an issue, and `to_dict()`
+        returns values for JSON.
 
     """
     return diagnose(program())

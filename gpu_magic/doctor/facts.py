@@ -33,23 +33,23 @@ _RESTARTS: dict[Program, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check has found.
+    """The result of a check.
 
     Parameters
     ----------
     severity
-        "wrong": a GPU can't be used as meant. "worth knowing": it can, and something else may surprise.
-        "unknown": a source could not be read, or a check failed.
+        "wrong": a GPU cannot be used as intended. "worth knowing": the GPU can be used, and something else
+        may surprise you. "unknown": a source could not be read, or a check failed.
     about
-        The subject, as the rows of the facts are called: "PyTorch", "driver".
+        The subject, with the name of its row in the facts: "PyTorch", "driver".
     what
-        The fault, as a sentence.
+        The error, as a sentence.
     meaning
-        What follows from it, in a sentence or two; empty if `what` says enough.
+        Its effect, in one or two sentences. Empty if `what` is enough.
     mend
-        The command or line that mends it, to be typed in this program, or two lines; empty for none.
+        The command that fixes it, one or two lines to type in this program. Empty: none.
     public
-        What a report for others says in place of `what` and `mend`, if these name a process or a file.
+        Replaces `what` and `mend` in a report for other people, if these name a process or a file.
 
     """
 

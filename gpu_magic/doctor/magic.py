@@ -26,9 +26,9 @@ class GpuDoctorMagic:
     def gpu_doctor(self, line: str) -> None:
         """Show what is wrong with the GPU set-up of this kernel, and the commands that fix it.
 
-        %gpu_doctor            what is wrong, what is worth knowing, and what was checked
+        %gpu_doctor            the errors, what else is worth knowing, and the checks
         %gpu_doctor --report   the same for an issue, without names and paths
-        %gpu_doctor --json     the same with everything that was read
+        %gpu_doctor --json     the same as JSON, with all facts
 
         It checks the driver and its libraries, the CUDA of each framework's build, CUDA_VISIBLE_DEVICES,
         what started CUDA, device files, the container, MIG, compute modes, your other processes, and the

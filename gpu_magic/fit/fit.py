@@ -51,22 +51,22 @@ _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The peak of GPU memory in one step, and on which visible GPUs it fits. Shows itself as a table.
+    """The peak GPU memory of one step, and on which visible GPUs it fits. It shows itself as a table.
 
     Parameters
     ----------
     parts
         The bytes of each part at the peak, by name: parameters (with buffers), gradients, optimizer state,
-        batch, activations and temporary tensors. Of JAX: arguments, outputs and temporary arrays.
+        batch, activations and temporary tensors. With JAX: arguments, outputs and temporary arrays.
     batch_size
-        The batch's size along dimension 0; None if its tensors have no common one.
+        The size of the batch along dimension 0. None if its tensors have no common size.
     largest_batch
-        The largest batch that was predicted to fit on the GPU with the most room; 0 for none, None for
-        unknown. The verdict has "at least" if a larger one may also fit.
+        The largest batch that is predicted to fit on the GPU with the most free memory. 0: none fits. None:
+        unknown. If a larger batch may also fit, the verdict has "at least".
     fits
-        Whether the step fits on each visible GPU: `{"cuda:0": True}`; UNKNOWN if its free memory is unknown.
+        Whether the step fits on each visible GPU: `{"cuda:0": True}`. UNKNOWN if its free memory is unknown.
     verdict
-        The same as a line.
+        The result as a line.
     notes
         What was assumed, a sentence each.
 
@@ -81,7 +81,7 @@ class Fit:
 
     @property
     def peak(self) -> int:
-        """The most bytes that the framework's arrays take together, without CUDA's own."""
+        """The most bytes of all arrays of the framework together, without CUDA's own memory."""
         return sum(self.parts.values())
 
     def __repr__(self) -> str:
@@ -109,7 +109,7 @@ def fit(
     dtype: Any = None,
     batch_size: int | None = None,
 ) -> Fit:
-    """Predict the peak of GPU memory in one step: by running it on tensors without data.
+    """Predict the peak GPU memory of a step. The step runs on tensors without data.
 
     >>> gpu_magic.fit(model, optimizer, batch)
     >>> gpu_magic.fit(train_step, batch)
@@ -117,35 +117,35 @@ def fit(
     Parameters
     ----------
     model
-        A model of PyTorch, or a function that makes a step.
+        A PyTorch model, or a function that makes a step with PyTorch or JAX.
     values
-        With a model, its optimizer and a batch, in any order. A batch is a tensor, a tuple
-        `(inputs, targets)`, a dict of keywords, or a DataLoader (its first batch). With a function, its
+        With a model: its optimizer and a batch, in any order. A batch is a tensor, a tuple
+        `(inputs, targets)`, a dict of keywords, or a DataLoader (its first batch). With a function: its
         arguments.
     loss
-        `loss(outputs, targets)`. Without it: the output's `.loss`, or the sum of the output.
+        `loss(outputs, targets)`. None: the output's `.loss`, or the sum of the output.
     eval
-        The forward alone, without gradients and the optimizer.
+        Only the forward pass, without gradients and the optimizer.
     amp
-        In mixed precision: float16, or `dtype`.
+        Mixed precision, with float16 or `dtype`.
     dtype
-        "bfloat16", "float16", "float32", "float64", or PyTorch's own, of the model and the batch; with `amp`
-        of mixed precision.
+        The data type of the model and the batch, or with `amp` of mixed precision: "bfloat16", "float16",
+        "float32", "float64", or PyTorch's own.
     batch_size
         Predict for a batch of this size along dimension 0.
 
     Raises
     ------
     FitError
-        The step cannot be predicted, because data decides what it does, or it raises. The message names the
-        line of your code.
+        The step cannot be predicted, because data decides what it does, or because it raises an error. The
+        message names the line of your code. Or neither PyTorch nor JAX is imported.
 
     Notes
     -----
-    Your variables stay as they are, and CUDA is not started. A function is run several times on copies whose
-    tensors have no data: what it prints, writes or sends, it does. The bytes are those that PyTorch's
-    allocator hands out, without fragmentation. Workspaces of cuBLAS and cuDNN are not in the parts: the
-    verdict has 0.2 GiB for them.
+    Your variables do not change, and CUDA does not start. A function runs several times on copies whose
+    tensors have no data. If it prints, writes or sends, it also does that here. The bytes are those that
+    PyTorch's allocator gives out, without fragmentation. The parts leave out workspaces of cuBLAS and cuDNN.
+    The verdict adds 0.2 GiB, or 1 GiB if CUDA has not started.
 
     """
     torch, options = _loaded("torch"), {"loss": loss, "eval": eval, "amp": amp, "dtype": dtype}

@@ -41,11 +41,11 @@ class GpuFitMagic:
         --batch 64          predict for a batch of this size
 
         A batch is a tensor, a tuple (inputs, targets), a dict of keywords, or a DataLoader. The step runs
-        several times on copies without data: your model stays as it is, and no GPU starts. What a function
-        prints, writes or sends does happen. The rows show the memory at the peak. The verdict adds 1 GiB
-        for CUDA on a GPU where it has not started, else 0.2 GiB. If data decides what a step does, the
-        error names the line. For JAX, give a call after JAX has started. Keras, TensorFlow and CuPy are not
-        supported.
+        several times on copies without data, so your model does not change, and no GPU starts. If a
+        function prints, writes or sends, it also does that here. The rows show the memory at the peak. The
+        verdict adds 1 GiB for CUDA on a GPU where CUDA has not started, else 0.2 GiB. If data decides what
+        a step does, the error names the line. For JAX, type a call after JAX has started. %gpu_fit does not
+        support Keras, TensorFlow and CuPy.
         """
         options = read("%gpu_fit", line.rstrip("; "), partial(text_named, self._shell))
         of_model = {name: getattr(options, name) for name in ("loss", "eval", "amp", "dtype")}

@@ -108,21 +108,21 @@ def wanted_in(text: str) -> int | None:
 class Framework(ABC):
     """A library that computes on GPUs.
 
-    The abstract members are required. The others are capabilities that a framework may have; their bodies
-    here are the answers of a framework without them. No method imports the framework; it is looked up in
-    `sys.modules`. `problem`, `name_of` and `narrow` ask it for its devices, which can start it; so can
-    `scope` where it is going to be used.
+    The abstract members are required. The other members are optional, and their defaults are for a framework
+    without this capability. No method imports the framework. A method finds it in `sys.modules`. `problem`,
+    `name_of` and `narrow` ask the framework for its devices, which can start it. `scope` can also start it,
+    if the block uses it.
 
     Attributes
     ----------
     name
-        As its users write it.
+        The name of the framework, as users write it.
     module
-        The module that they import.
+        The module that users import.
     needs
         Attributes of that module. Another module of the same name lacks them.
     preallocates
-        Whether it takes most of each GPU's memory when it starts: asking it for its devices can cost that.
+        Whether it allocates most of each GPU's memory when it starts, for example when asked for its devices.
 
     """
 
@@ -141,11 +141,11 @@ class Framework(ABC):
 
     @abstractmethod
     def statement_for(self, ordinal: int) -> str:
-        """Return the line to type that makes `cuda:ordinal` the current device from there on."""
+        """Return a line of code that makes `cuda:ordinal` the current device from there on."""
 
     @abstractmethod
     def problem(self, device: LogicalDevice) -> str:
-        """Return why it can't compute on a device, as a clause; empty where it can."""
+        """Return why the framework cannot compute on a device, as a clause. Empty if it can."""
 
     @abstractmethod
     def name_of(self, device: LogicalDevice) -> str:
@@ -155,55 +155,55 @@ class Framework(ABC):
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         """Return a context manager that makes a device the default of this thread.
 
-        A framework that has not started is not started by it, and uses the device when it does start. Where
-        only a started one can be configured, `is_used` returns whether the block is going to use it, so that
-        it may be started. Where the device can't be used, using the framework within the block raises, or
-        the end of the block does. Scopes end in the reverse of the order in which they began.
+        It does not start the framework. A framework that starts later uses the device. If only a started
+        framework can be configured, call `is_used`. It returns whether the block will use the framework. If
+        so, the scope may start the framework. If the device cannot be used, the block raises an error when it
+        uses the framework, or at its end. Scopes end in the reverse order.
         """
 
     @abstractmethod
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
-        """Make the framework use these GPUs from here on, in a process where CUDA has been initialized.
+        """Make the framework use only these GPUs from here on, in a process where CUDA has started.
 
         Returns
         -------
         tuple
-            A clause that says what it uses now, or why it could not be changed; and a context manager whose
-            exit restores what was before, None where nothing was changed.
+            A clause, with the GPUs that it uses now or why nothing changed. And a context manager whose exit
+            restores the state before, or None if nothing changed.
 
         """
 
     # Devices: optional.
 
     def has_gpu(self) -> bool:
-        """Return whether it reports a GPU among the devices that it has started; False where it can't say."""
+        """Return whether a GPU is among the devices that it has started. False if that is unknown."""
         return False
 
     def is_started(self) -> bool:
-        """Return whether it has found its devices, and will not look for others any more."""
+        """Return whether it has found its devices, and will not look for others."""
         return self.has_gpu()
 
     def without_cuda(self) -> str:
-        """Return a sentence where it is built without CUDA: how to install one with it; else empty.
+        """If it is built without CUDA, return a sentence: how to install a build with CUDA. Else empty.
 
-        It is asked before each choice takes effect, so it must not start the framework.
+        gpu_magic calls this before each choice, so it must not start the framework.
         """
         return ""
 
     def backend(self) -> str:
-        """Return the module of the framework that it computes with; empty for itself."""
+        """Return the module of the framework that it computes with. Empty: it computes itself."""
         return ""
 
     def resolved(self, device: LogicalDevice) -> LogicalDevice:
-        """Return a device with the type that the framework computes on, where none was named (a bare `0`)."""
+        """Return a device with the type that the framework computes on, for a device without one (`0`)."""
         return device
 
     def own_device(self, device: LogicalDevice) -> Any:
-        """Return what the framework's functions take for a device where `scope` is entered."""
+        """Return the device object of the framework's functions, inside `scope`."""
         return self.name_of(device)
 
     def device_of(self, obj: object) -> LogicalDevice | str | None:
-        """Return the device that one of the framework's own objects stands for; None for another object."""
+        """Return the device that one of the framework's objects names. None for another object."""
         return None
 
     def is_waiting(self, device: LogicalDevice) -> bool:
@@ -211,7 +211,7 @@ class Framework(ABC):
         return False
 
     def raises_itself(self, device: LogicalDevice) -> bool:
-        """Return whether the framework itself raises a clear error in `scope`, where it lacks the device."""
+        """Return whether the framework itself raises a clear error in `scope` if it lacks the device."""
         return False
 
     # Arrays and the objects that have them.
@@ -225,58 +225,59 @@ class Framework(ABC):
         return ()
 
     def components(self, obj: Any) -> Components | None:
-        """Return what an object of the framework (a model, an optimizer) holds; None for anything else."""
+        """Return what an object of the framework (a model, an optimizer) holds. None: another object."""
         return None
 
     def unmovable(self, kind: type) -> str:
-        """Return a sentence: why objects of this type can't be moved, and what to do; else empty."""
+        """Return why objects of this type cannot move, and what to do, as a sentence. Empty if they can."""
         return ""
 
     def origin(self, array: Any, device: LogicalDevice) -> str:
-        """Return the device that an array is on, as users write it; empty where it need not be moved.
+        """Return the device that an array is on, as users write it. Empty if it need not move.
 
-        The array can be NumPy's, which is to become the framework's. Asking starts the framework.
+        The array can be a NumPy array that is to become an array of the framework. The call starts the
+        framework.
 
         Raises
         ------
         PlacementError
-            It can't be moved: its shape, and why.
+            The array cannot move. The message has its shape, and the reason.
 
         """
         raise PlacementError(f"{self.name}'s arrays cannot be moved.")
 
     def copied(self, array: Any, device: LogicalDevice, memo: dict[Any, Any]) -> Any:
-        """Return a copy of an array on a device, once it is there. A move has one memo for all its arrays."""
+        """Return a copy of an array on a device, when it is there. One move has one memo for all arrays."""
         raise PlacementError(f"{self.name}'s arrays cannot be moved.")
 
     # Memory.
 
     def memory_variables(self, memory: MemorySettings) -> Mapping[str, str]:
-        """Return the environment variables that configure its use of memory. It reads them when it starts."""
+        """Return the environment variables of its memory settings, which it reads when it starts."""
         return {}
 
     def limit_memory(self, memory: MemorySettings) -> None:  # noqa: B027 - nothing is to be done
-        """Configure the memory use of a framework that is imported and has not started; empty: as before."""
+        """Set the memory limits of an imported framework that has not started. Empty: undo them."""
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
-        """Return how many bytes it can still allocate; None where that is not known before it starts."""
+        """Return how many bytes it can still allocate. None if that is unknown before it starts."""
         return None
 
     def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
-        """Return its memory on each GPU, by its own count; empty where it has not started."""
+        """Return its memory on each GPU, by its own count. Empty if it has not started."""
         return {}
 
     def synchronize(self) -> None:  # noqa: B027 - most do nothing
-        """Wait until the GPUs have done what they were asked for, where it can and has started."""
+        """Wait until the GPUs have finished the work of the framework, if it can and has started."""
 
     def reset_peaks(self) -> bool:
-        """Count the peaks of its pools from now on; return whether it can."""
+        """Reset the peaks of its pools. Return whether it can."""
         return False
 
     def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
-        """Return what an error says where it is the framework's own for a GPU without memory; else None."""
+        """Return the size and the device of the framework's own out-of-memory error. None: another error."""
         return None
 
     def empty_cache(self) -> str:
-        """Give cached memory back to the driver; return a sentence if it can't, saying why."""
+        """Give cached memory back to the driver. If it cannot, return the reason as a sentence."""
         return ""

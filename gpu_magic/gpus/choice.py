@@ -33,28 +33,28 @@ _STYLE = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The answer to `%gpus 1,3`. It shows itself as the lines that `%gpus` prints.
+    """The result of a choice. It shows itself as the lines that `%gpus` prints.
 
     Parameters
     ----------
     selection
         The devices, and the values of the variables that name them.
     is_applied
-        Whether this process has them: now set, or had before.
+        Whether this process has these devices, from now or from before.
     is_dry_run
-        Whether only the answer was wanted.
+        Whether nothing was to change.
     is_simulated
         Whether these GPUs do not exist.
     is_reset
-        Whether it goes back to what the process was started with.
+        Whether it restores the values that the process started with.
     memory
-        How frameworks take memory, as a sentence; empty where nothing was said of it.
+        How frameworks allocate memory, as a sentence. Empty if the choice does not set it.
     ordinals
-        With `--in-process`, the i of each device's `cuda:i`; else None, and it is its position.
+        With `--in-process`: the i of each device's `cuda:i`. Else None, and i is the position of the device.
     results
-        With `--in-process`, what became of it in each framework, a sentence each.
+        With `--in-process`: the result in each framework, a sentence each.
     too_late
-        Why it can't take effect in this process, and what works instead; None where it can.
+        Why the choice cannot take effect in this process, and what works instead. None if it can.
 
     """
 
@@ -70,33 +70,33 @@ class Choice:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """The devices, in the order of `cuda:0`, `cuda:1`, …; none where a reset can't be read."""
+        """The devices, in the order of `cuda:0`, `cuda:1`, …. Empty if a reset cannot be read."""
         return self.selection.known
 
     @property
     def mask(self) -> str | None:
-        """The value of CUDA_VISIBLE_DEVICES (AMD's: HIP_VISIBLE_DEVICES) that names them; None: not set."""
+        """The value of CUDA_VISIBLE_DEVICES (AMD: HIP_VISIBLE_DEVICES) that names them. None: not set."""
         return self.selection.mask
 
     @property
     def order(self) -> str | None:
-        """The value of CUDA_DEVICE_ORDER that goes with it; None: not set."""
+        """The value of CUDA_DEVICE_ORDER for these devices. None: not set."""
         return self.selection.variables.get(ORDER)
 
     @property
     def refusal(self) -> str:
-        """Why it can't take effect in this process, and what works instead; empty where it can."""
+        """Why it cannot take effect in this process, and what works instead. Empty if it can."""
         return "" if self.too_late is None else str(self.too_late)
 
     @property
     def warnings(self) -> list[str]:
-        """Those of its lines that warn: who else uses the GPUs, and what is odd about them."""
+        """Its lines that warn: who else uses the GPUs, and anything unusual about them."""
         others = [line for device in self.devices for line in _others_on(device)]
         return [printable(line) for line in (*others, *self.selection.notes)]
 
     @property
     def log_line(self) -> str:
-        """The line that the log has of it."""
+        """Its line in the log."""
         what = listed((device.label for device in self.devices), "no GPU")
         what = f"SIMULATED {what}" if self.is_simulated and self.devices else what
         if self.too_late:

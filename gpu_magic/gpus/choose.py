@@ -29,13 +29,14 @@ __all__ = ["choose", "gpus", "guard", "told", "wait_for"]
 
 @public
 def gpus() -> Gpus:
-    """Return the machine's GPUs: an `Inventory` that shows itself as a table.
+    """Return the GPUs of this machine, which show themselves as a table.
 
     Returns
     -------
     Gpus
-        One `Gpu` for each physical GPU, in nvidia-smi's order, with figures of now (bytes, percent, degrees
-        Celsius, watts; UNKNOWN where the driver gives none), and what this process can see of them.
+        One `Gpu` for each physical GPU, in the order of nvidia-smi, and what this process can see of them.
+        Figures are in bytes, percent, degrees Celsius and watts. A figure that the driver does not give is
+        UNKNOWN. If no GPU can be read, there is no `Gpu`, and `problem` has the reason.
 
     """
     found = take_snapshot(current())
@@ -49,7 +50,8 @@ def guard() -> Guard:
     Returns
     -------
     Guard
-        Its `state`, and if it is too late: since when, by what, and what the process keeps.
+        Its `can_change` is True if a choice can take effect. If not, it also has when CUDA started, the cell
+        or import that started CUDA, and the GPUs that the process keeps.
 
     """
     return ask_guard(current())
@@ -79,61 +81,62 @@ def choose(
     Parameters
     ----------
     wanted
-        As after `%gpus`: `"1,3"`, `"0-2,5"`, `"GPU-8f3a"`, `"auto:2"`, `"all"`, `"none"`, `"reset"`; or a
-        number, or one of `gpus()`; or several. The order is kept: the first is `cuda:0`. `"amd:1"` is AMD's.
+        As after `%gpus`: `"1,3"`, `"0-2,5"`, `"GPU-8f3a"`, `"auto:2"`, `"all"`, `"none"`, `"reset"`. Or a
+        number, one of `gpus()`, or a list of these. The first is `cuda:0`. `"amd:1"` is an AMD GPU.
     by
-        Write CUDA_VISIBLE_DEVICES by "index" or "uuid"; None: as `c.GpuMagics.by` in IPython's configuration
-        says, else as the process was started with it.
+        Write CUDA_VISIBLE_DEVICES by "index" or "uuid". None: as `c.GpuMagics.by` in IPython's configuration,
+        or else as when the process started.
     order
-        CUDA_DEVICE_ORDER: "pci" or "fastest"; None follows what the process was started with. With
-        "fastest", `all` and `auto:2` are in CUDA's own order, where that can be known.
+        CUDA_DEVICE_ORDER: "pci" or "fastest". None: as when the process started. With "fastest", `all` and
+        `auto:2` follow CUDA's own order if gpu_magic can know it.
     dry_run
-        Decide, and change nothing.
+        Return the choice, and change nothing.
     force
-        Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process was started with.
+        Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process started with.
     growth
-        Have TensorFlow and JAX take memory as they need it, and not most of a GPU at once.
+        TensorFlow and JAX allocate memory as needed, not most of a GPU at once.
     memory_limit
-        The most of each GPU's memory that TensorFlow, JAX and PyTorch take: "8GB" (10 to the 9th bytes each),
-        "8GiB" (2 to the 30th), or a number of bytes.
+        The most memory that TensorFlow, JAX and PyTorch allocate on each GPU: "8GB" (1 GB is 10^9 bytes),
+        "8GiB" (1 GiB is 2^30 bytes), or a number of bytes.
     only_free
-        With `auto`: GPUs that nobody uses, and none where there are not enough of them. GPUs that are named
-        are chosen where nobody else uses or has claimed them; what this process has itself is free for it.
+        With `auto`: pick only free, unclaimed GPUs. With named GPUs: choose them only if nobody else uses or
+        has claimed them. GPUs that only this process uses count as free.
     min_free, model
         With `auto`: GPUs with at least this much free memory ("20GB", or bytes), and with these words in
         their names ("A100").
     wait
-        How long to wait for such GPUs, "30m", "1h30m" or in seconds: with `auto`, and without `min_free`, for
-        free ones; where they are named, until nobody else uses or has claimed them. At its
-        end nothing was changed.
+        How long to wait for the GPUs: "30m", "1h30m", or seconds. `auto` waits for free GPUs, or for GPUs
+        with `min_free`. With named GPUs, it waits until nobody else uses or has claimed them.
     on_wait
-        Is called with a line that says who holds them, after each look at which they were not free.
+        A function. Each time the GPUs are not free, it gets a line that names their users.
     in_process
-        Once CUDA has started: have the imported frameworks use these from here on, among those
-        that the process has. It goes with no other option but `dry_run`.
+        After CUDA has started: the imported frameworks use these of the process's GPUs from here on. The only
+        other option is `dry_run`.
     restart
-        Where it is too late: restart the kernel; the next `%load_ext gpu_magic` in it applies the choice.
+        If it is too late: restart the kernel. The next `%load_ext gpu_magic` in it applies the choice.
     strict
-        Raise where it is too late, instead of warning.
+        If it is too late: raise an error, not a warning.
 
     Returns
     -------
     Choice
-        What `cuda:0`, `cuda:1`, … are now.
+        The GPUs that are now `cuda:0`, `cuda:1`, ….
 
     Raises
     ------
     ChoiceError
-        For GPUs that can't be chosen; nothing was changed.
+        These GPUs cannot be chosen. Nothing has changed.
+    NotFreeError
+        With `only_free` or `wait`: other processes use or claim the GPUs. Nothing has changed.
     CudaInitializedError
-        With `strict`, if CUDA has started with other GPUs; nothing was changed.
+        With `strict`: CUDA has started with other GPUs. Nothing has changed.
     KernelRestarting
-        With `restart`, where it is too late and the kernel is about to be restarted for it.
+        With `restart`: it is too late, and the kernel is about to restart.
 
     Warns
     -----
     CudaInitializedWarning
-        The same without `strict`.
+        Without `strict`: CUDA has started with other GPUs. Nothing has changed.
 
     """
     from gpu_magic.gpus.apply import apply, narrow
@@ -185,36 +188,35 @@ def wait_for(
     min_free: str | int | None = None,
     model: str | None = None,
 ) -> Coroutine[Any, Any, Choice]:
-    """Wait until GPUs are free, and choose them; other cells and callbacks run meanwhile.
+    """Wait until GPUs are free, then choose them. Other cells and callbacks run meanwhile.
 
-    >>> waiting = asyncio.create_task(gpu_magic.wait_for(2, min_free="20GB"))
+    >>> choice = await gpu_magic.wait_for(2, min_free="20GB")
 
     Parameters
     ----------
     wanted
-        How many; or which, as for `choose`: `"1,3"`, or `[1, 3]`, waits until nobody else uses or has claimed
-        GPUs 1 and 3.
+        How many GPUs. Or which, as for `choose`: `"1,3"` or `[1, 3]` waits until nobody else uses or has
+        claimed GPUs 1 and 3.
     within
-        How long, "30m" or in seconds; None: without an end.
+        How long to wait: "30m", or seconds. None: without a limit.
     by, order, force, growth, memory_limit, min_free, model
-        Which, and how they are chosen, as for `choose`. Of a number of GPUs, without `min_free`, it waits for
-        ones that nobody uses.
+        As for `choose`. With a number and without `min_free`, it waits for GPUs that nobody uses.
 
     Returns
     -------
     Choice
-        To be awaited: what `cuda:0`, `cuda:1`, … are now.
+        Await it. The GPUs that are now `cuda:0`, `cuda:1`, ….
 
     Raises
     ------
     ChoiceError
-        At the call, for what can't be waited for. When it is awaited: the time is over, or these GPUs can't
-        be chosen, however long one waits. Nothing was changed.
+        At the call: nobody can wait for these GPUs. While it waits: the time ran out, or these GPUs can never
+        be chosen. Nothing has changed.
 
     Warns
     -----
     CudaInitializedWarning
-        CUDA has started with other GPUs; nothing was changed.
+        CUDA has started with other GPUs. Nothing has changed.
 
     """
     from gpu_magic.gpus.auto import check_filters

@@ -51,48 +51,48 @@ def launch(
     wait: str | float | None = None,
     on_wait: Callable[[str], None] | None = None,
 ) -> Task:
-    """Run a command on GPUs, in processes of its own; return while it runs.
+    """Run a command on GPUs, in other processes. The call returns while the command runs.
 
-    Only the command's environment has these GPUs, so it does not matter whether CUDA has started here. All
-    that the command starts ends with it, and with this process.
+    Only the command's environment names these GPUs, so you can launch before or after CUDA starts in this
+    process. All processes that the command starts end with the command, and with this process.
 
     Parameters
     ----------
     command
-        A launcher (torchrun, accelerate launch, deepspeed, python) or any other program, and what follows it;
-        a text is divided as a shell does.
+        A launcher (torchrun, accelerate launch, deepspeed, python) or any other program, with its arguments.
+        A text is split as in a shell.
     gpus
-        As for `choose`; None: those that this process has, in their order.
+        As for `choose`. None: the GPUs of this process, in their order.
     count
-        How many of them, the first ones; None: all.
+        Use only the first GPUs, as many as this. None: all.
     each
-        Start the command once for each GPU, which it has alone, with GPU_MAGIC_INDEX and GPU_MAGIC_COUNT in
-        its environment.
+        Start the command once for each GPU. Each process sees only its GPU, and has GPU_MAGIC_INDEX and
+        GPU_MAGIC_COUNT in its environment.
     env
         More variables for the command.
     cwd
-        Where it is run; None: where this process is.
+        The command's working directory. None: that of this process.
     force
-        Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process was started with.
+        Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process started with.
     only_free
-        Only GPUs that nobody else uses or has claimed; other commands of this process count, too.
+        Only GPUs that nobody else uses or has claimed. GPUs of this process's other commands are not free.
     min_free
-        With `auto`: GPUs with so much free memory, "20GB" or bytes.
+        With `auto`: GPUs with at least this much free memory: "20GB", or bytes.
     wait
-        How long to wait until they are free, or have that memory: "30m", or seconds. The call returns once
+        How long to wait until the GPUs are free, or have `min_free`: "30m", or seconds. The call returns when
         the command runs.
     on_wait
-        Is called with a line that says who holds them, after each look at which they were not free.
+        A function. Each time the GPUs are not free, it gets a line that names their users.
 
     Returns
     -------
     Task
-        With `wait()`, `stop()`, `output`, `ranks` and `code`. What it has written goes with it.
+        It has `wait()`, `stop()`, `output`, `ranks` and `code`. Its output is deleted with it.
 
     Raises
     ------
     ChoiceError, LaunchError
-        One line that says why it can't be launched; nothing was started.
+        The command cannot be launched. The message is one line. Nothing has started.
 
     """
     check_count("launch", count)
@@ -139,7 +139,7 @@ def check_count(function: str, count: object) -> None:
 
 @public
 def tasks() -> dict[str, BackgroundTask]:
-    """Return what was started in the background, commands and cells, by name: what `%gpu_tasks` lists.
+    """Return the commands and cells in the background, by name, as `%gpu_tasks` lists them.
 
     >>> gpu_magic.tasks()["eval"].wait()
     0.93

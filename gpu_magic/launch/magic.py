@@ -55,7 +55,7 @@ class GpuLaunchMagic:
         self._shown: Task | None = None  # by the latest --dry-run
 
     def gpu_launch(self, line: str, cell: str | None = None) -> None:
-        """Run a command on the chosen GPUs, in their order, in processes of its own.
+        """Run a command on the chosen GPUs, in their order, in other processes.
 
         %gpu_launch torchrun train.py          one process per GPU: rank 0 on cuda:0, …
         %gpu_launch accelerate launch train.py
@@ -64,7 +64,7 @@ class GpuLaunchMagic:
         %gpu_launch python train.py            one process with all GPUs; any other command also works
         %%gpu_launch torchrun                  run the cell as a script
 
-        The launcher's own options go behind its name. Before it:
+        Options of the launcher follow its name. These options come before it:
 
         -n 2, --count 2     only the first two GPUs
         --gpus 2,0          other GPUs, as after %gpus; this kernel's choice stays
@@ -227,11 +227,11 @@ class GpuTasksMagic:
         self._in_kernel = hasattr(shell, "kernel")
 
     def gpu_tasks(self, line: str) -> None:
-        """Show what %gpu_launch --background and %%on_gpu --background have started.
+        """Show the tasks that %gpu_launch --background and %%on_gpu --background have started.
 
         %gpu_tasks              list all tasks
         %gpu_tasks NAME         show the output of a command, or the value of a cell
-        %gpu_tasks wait NAME    wait for its end and show it; an error if it failed. Without a name: all
+        %gpu_tasks wait NAME    wait until the task ends, and show it or its error. Without a name: all
         %gpu_tasks stop NAME    end a command with all that it started, or interrupt a cell
 
         Separate several names by commas: %gpu_tasks wait train, eval. An interrupt ends only the waiting.

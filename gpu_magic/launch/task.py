@@ -44,22 +44,22 @@ _log = logging.getLogger("gpu_magic.launch")
 
 
 class Task(BackgroundTask):
-    """A command that was launched. `str` returns a line: what its GPUs do, or what became of it.
+    """A launched command. `str` returns a line: the use of its GPUs, or its end.
 
     Attributes
     ----------
     name
-        What it is called.
+        The name of the task.
     typed
         The command, as typed.
     devices
         Its GPUs, in the order of `cuda:i`.
     outputs
-        What it writes: an `Output` for each rank, and one for the launcher itself.
+        Its output: an `Output` for each rank, and one for the launcher.
     causes
-        What of the machine can have made it fail, a clause each.
+        What on this machine may have made it fail, a clause each.
     first_failure
-        The rank that was the first to write a traceback, and that; None if it has not failed.
+        The first rank that wrote a traceback, and the traceback. None if it has not failed.
 
     """
 
@@ -81,7 +81,7 @@ class Task(BackgroundTask):
 
     @property
     def shell_lines(self) -> str:
-        """The lines that do the same in a shell, which has nothing of what is removed for the command."""
+        """The lines that do the same in a shell that lacks the variables which the launch removes."""
         folder = self._commands[0].folder
         lines = [] if folder == str(Path.cwd()) else [f"cd {shlex.quote(folder)}"]
         for command in self._commands:
@@ -99,9 +99,10 @@ class Task(BackgroundTask):
         ]
 
     def start(self, name: str = "launch", *, is_attached: bool = False) -> Task:
-        """Start it, once; return it.
+        """Start the command, once. Return the task.
 
-        With `is_attached` it has this process's input, and without ranks also its output: in a shell.
+        With `is_attached` it has this process's input, and without ranks also this process's output, as in a
+        shell.
         """
         self.name, self._began = name, time.monotonic()
         causes = Causes(self.files.path.parent)
@@ -145,12 +146,12 @@ class Task(BackgroundTask):
 
     @property
     def is_running(self) -> bool:
-        """Whether anything of it is left."""
+        """Whether a process of the command still runs."""
         return not self._ended.is_set()
 
     @property
     def code(self) -> int | None:
-        """The exit code: that of the first process that failed; negative if a signal ended it."""
+        """The exit code of the first process that failed. Negative if a signal ended the process."""
         return None if self.is_running else self._code
 
     @property
@@ -159,43 +160,43 @@ class Task(BackgroundTask):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it has ended by itself, and not well."""
+        """Whether the command has ended by itself, with an error."""
         return bool(self.code) and not self._was_stopped
 
     @property
     def failure(self) -> str:
-        """Why it could not be started; empty if it could."""
+        """Why the command could not start. Empty if it started."""
         return next((one.failure for one in self._guarded if one.failure), "")
 
     @property
     def seconds(self) -> float:
-        """For how long it has run."""
+        """How long the command has run, in seconds."""
         return time.monotonic() - self._began if self.is_running else self._seconds
 
     @property
     def output(self) -> str:
-        """All that it has written; of long outputs, the end."""
+        """The output of the command. Of a long output, the end."""
         return "".join(output.text for output in self.outputs)
 
     @property
     def ranks(self) -> list[Output]:
-        """What each rank has written; a command without ranks has one."""
+        """The output of each rank. A command without ranks has one."""
         return [output for output in self.outputs if output.is_rank] or self.outputs
 
     @property
     def has_ranks(self) -> bool:
-        """Whether what it writes comes from several ranks."""
+        """Whether the output comes from several ranks."""
         return len(self.outputs) > 1
 
     @property
     def peaks(self) -> dict[Device, int]:
-        """The most memory that was seen in use by it on each GPU, in bytes; looked at once a second."""
+        """The most memory of the command on each GPU, in bytes. gpu_magic reads it once a second."""
         return {device: peak for device in self.devices if (peak := self._peaks.get(str(device.uuid)))}
 
     def follow(self, *, cut: bool) -> Iterator[list[tuple[Output, str]]]:
-        """Yield what was written since the last look, ten times a second, until its end.
+        """Yield new output ten times a second, until the command ends.
 
-        With `cut`, what is too much for a page is left out.
+        With `cut`, output that is too long for a page is left out.
         """
         most = _MOST_AT_ONCE
         while True:
@@ -213,14 +214,14 @@ class Task(BackgroundTask):
 
     @public
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; return the exit code.
+        """Wait until the command ends. Return the exit code.
 
         Raises
         ------
         TimeoutError
-            It runs longer than the timeout, in seconds.
+            The command runs longer than the timeout, in seconds.
         CommandFailed
-            It has failed.
+            The command has failed.
 
         """
         if not self.join(timeout):
@@ -229,12 +230,12 @@ class Task(BackgroundTask):
         return self.code or 0
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for its end, however it ends; return whether it has come before the timeout, in seconds."""
+        """Wait until the command ends. Return whether it ended before the timeout, in seconds."""
         return self._ended.wait(timeout)
 
     @public
     def check(self) -> None:
-        """Raise CommandFailed if it has failed, with the traceback of the rank that failed first."""
+        """Raise CommandFailed if the command has failed, with the traceback of the rank that failed first."""
         if not self.has_failed:
             return
         lines = [str(self)]
@@ -244,28 +245,28 @@ class Task(BackgroundTask):
         raise CommandFailed("\n".join(lines))
 
     def interrupt(self) -> None:
-        """Interrupt it as Ctrl-C does; what is left after 2 s gets TERM, after 5 s KILL."""
+        """Interrupt the command, as Ctrl-C does. Send TERM after 2 s, and KILL after 5 s."""
         self._was_stopped = self._was_stopped or self.is_running
         for process in self._guarded:
             process.interrupt()
 
     def end(self) -> None:
-        """Send TERM to all that it has started, and KILL after 3 s."""
+        """Send TERM to all processes of the command, and KILL after 3 s."""
         self._was_stopped = self._was_stopped or self.is_running
         for process in self._guarded:
             process.end()
 
     def stop(self) -> None:
-        """End it, and return when nothing of it is left."""
+        """End the command. Return when none of its processes is left."""
         self.end()
         self._ended.wait()
 
     def has_started(self, pid: int) -> bool:
-        """Return whether a process is of the command."""
+        """Return whether a process belongs to the command."""
         return descends_from(pid, {one.pid for one in self._guarded})
 
     def look(self) -> None:
-        """Read what it uses of its GPUs now."""
+        """Read the command's use of its GPUs now."""
         ours = {str(device.uuid) for device in self.devices}
         with suppress(GpuMagicError):  # a simulation that is described anew, and wrongly
             for device in read_machine(self._session).devices:

@@ -46,9 +46,9 @@ class GpuTimeMagic:
         %gpu_time report   list the measured cells, the longest first: gpu_magic.history() as a table
 
         The time ends when the GPUs have finished the work of PyTorch, JAX and TensorFlow, as after
-        torch.cuda.synchronize(). Per GPU: mean utilization, idle time, this process's peak memory and how
-        much stayed, and the joules of the whole GPU with its other users. %%gpu_time resets PyTorch's and
-        TensorFlow's peaks, so that the cell's own peak is exact; %gpu_time on does not.
+        torch.cuda.synchronize(). For each GPU it prints the mean utilization, the idle time, the peak
+        memory of this process, the memory that stayed, and the joules of the whole GPU. %%gpu_time resets
+        the peaks of PyTorch and TensorFlow, so that the cell's peak is exact. %gpu_time on does not.
         """
         __tracebackhide__ = True
         shell, word = self._shell, line.partition("#")[0].strip()

@@ -38,34 +38,34 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GpuUsage:
-    """What a block has used of one GPU, or MIG instance. What the driver does not tell is UNKNOWN.
+    """The use of one GPU, or MIG instance, by a block. A figure that the driver does not give is UNKNOWN.
 
     Parameters
     ----------
     name
         The name in frameworks: `cuda:0`.
     gpu, model, uuid
-        Its number, `GPU 3`, its model and its UUID; empty if unknown.
+        Its number, `GPU 3`, its model and its UUID. Empty if unknown.
     busy
-        Percent: the mean of the GPU's utilization, whoever used it. UNKNOWN for less than a second, which is
-        the longest period that NVML's figure covers (`nvmlUtilization_t`: a sixth of a second to a second).
+        Percent: the mean utilization of the GPU, by all processes. UNKNOWN for a block of less than a second,
+        the longest period of NVML's figure (`nvmlUtilization_t`: a sixth of a second to a second).
     busy_own
-        Percent: the mean of this process's share, if the driver counts it.
+        Percent: the mean share of this process, if the driver counts it.
     idle
         Seconds in which no kernel ran on it.
     peak
         The most memory that this process had there, in bytes.
     peak_by
-        Who counted it: a framework, by its own arrays, or "driver", sampled.
+        What counted the peak: a framework, or "driver" for samples of the driver's figure.
     is_exact
-        Whether the peak was counted. A sampled one can miss a short peak.
+        Whether the peak was counted. Samples can miss a short peak.
     stayed
-        Bytes that this process has there more than before; negative if it has less.
+        How many bytes more this process has there than before. Negative if it has less.
     energy
-        Joules of the whole GPU, whoever used it.
+        Joules of the whole GPU, by all processes.
     others
-        At most eight other processes that worked on it meanwhile. If the driver does not tell who works,
-        those that had memory there.
+        At most eight other processes that worked on it meanwhile. If the driver does not give work, the
+        processes that had memory there.
     samples
         Some hundred moments at most.
 
@@ -87,7 +87,7 @@ class GpuUsage:
     samples: tuple[Sample, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as values of JSON, without the samples; UNKNOWN is null."""
+        """Return the figures as values for JSON, without the samples. UNKNOWN becomes None."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "samples"}
         values["others"] = [other._asdict() for other in self.others]
         return {name: None if value is UNKNOWN else value for name, value in values.items()}
@@ -122,24 +122,24 @@ class GpuUsage:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CellUsage:
-    """What a cell has used, or a block within `gpu_magic.gpu_time()`.
+    """The record of a cell, or of a block of `gpu_magic.gpu_time()`.
 
     Parameters
     ----------
     cell
-        The cell's number; None for a block.
+        The cell's number. None for a block.
     code
-        Its first line, or the block's label.
+        The first line of the cell, or the label of the block.
     started
-        When it began, in seconds since the epoch.
+        When it started, in seconds since the epoch.
     wall
-        Seconds that it took.
+        How long it ran, in seconds.
     user, system
         Seconds of CPU time of this process meanwhile, in its own code and in the system's.
     gpus
-        What it used of each GPU, in the order of frameworks; empty if it used none.
+        Its use of each GPU, in the order of frameworks. Empty if it used none.
     problem
-        Why nothing is known of GPUs, as a sentence; else empty.
+        Why nothing is known of GPUs, as a sentence. Else empty.
     has_failed
         Whether it ended with an error.
     versions
@@ -163,22 +163,22 @@ class CellUsage:
 
     @property
     def energy(self) -> float | Unknown:
-        """Joules of all its GPUs; UNKNOWN if one of them does not count."""
+        """Joules of all its GPUs. UNKNOWN if one of them does not count energy."""
         known = [gpu.energy for gpu in self.gpus if gpu.energy is not UNKNOWN]
         return sum(known) if known and len(known) == len(self.gpus) else UNKNOWN
 
     @property
     def peak(self) -> int | Unknown:
-        """The most memory on one of its GPUs, in bytes; UNKNOWN if none is known."""
+        """The most memory on one of its GPUs, in bytes. UNKNOWN if no peak is known."""
         return max((gpu.peak for gpu in self.gpus if gpu.peak is not UNKNOWN), default=UNKNOWN)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as values of JSON, without the samples; UNKNOWN is null."""
+        """Return the record as values for JSON, without the samples. UNKNOWN becomes None."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return values | {"gpus": [gpu.to_dict() for gpu in self.gpus], "versions": dict(self.versions)}
 
     def metadata(self) -> dict[str, Any]:
-        """Return it for a notebook's file: without code, and without the names of other users."""
+        """Return the record for a notebook's file, without code and without names of other users."""
         values = self.to_dict()
         for gpu in values["gpus"]:
             gpu["others"] = len(gpu["others"])
@@ -186,7 +186,7 @@ class CellUsage:
         return values
 
     def summary(self) -> str:
-        """Return it in one short line, without what is unknown."""
+        """Return the record as one short line, without unknown figures."""
         number = "" if self.cell is None else f"[{self.cell}] "
         return number + " · ".join([time_text(self.wall), *(self._line(gpu, 1) for gpu in self.gpus)])
 
@@ -241,10 +241,10 @@ def _energy_text(joules: float | Unknown) -> str:
 
 
 class History(list[CellUsage]):
-    """What cells took, in the order in which they ran. Shows itself as a table, the longest first."""
+    """The records of cells, in the order in which they ran. It shows itself as a table, the longest first."""
 
     def to_pandas(self) -> Any:
-        """Return a `pandas.DataFrame` with a row for each cell and GPU; one for a cell that used none."""
+        """Return a `pandas.DataFrame` with a row for each cell and GPU. A cell without a GPU has one row."""
         try:
             import pandas as pd
         except ModuleNotFoundError:

@@ -44,26 +44,26 @@ _MACHINE_SECONDS = 60.0  # the reader keeps names and UUIDs for as long
 
 @public
 def gpu_time(label: str = "") -> GpuTime:
-    """Measure a block: wall and CPU time, and how busy each GPU was, its peak of memory, and its energy.
+    """Measure a block: wall and CPU time, and the utilization, peak memory and energy of each GPU.
 
     >>> with gpu_magic.gpu_time() as measured:
     ...     train(model)
     >>> measured.usage.gpus[0].peak
     10307921510
 
-    The frameworks reset their own peaks when the block begins, as torch.cuda.reset_peak_memory_stats() does,
-    so that the peak is exact.
+    PyTorch and TensorFlow reset their peaks when the block starts, as torch.cuda.reset_peak_memory_stats()
+    does. So their peaks are exact.
 
     Parameters
     ----------
     label
-        Its name in `history()`.
+        The name of the block in `history()`.
 
     Returns
     -------
     GpuTime
-        A context manager, which can be used again. After the block `usage` is what it took, which is also the
-        latest of `history()`.
+        A context manager, which you can use again. After the block, `usage` is its record, which is also the
+        last one of `history()`.
 
     """
     return GpuTime(label)
@@ -71,7 +71,7 @@ def gpu_time(label: str = "") -> GpuTime:
 
 @public
 def history() -> History:
-    """Return what cells and blocks of this process took, the latest last: a thousand at most.
+    """Return the records of measured cells and blocks of this process, the latest last: at most 1000.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def history() -> History:
 
 
 class GpuTime:
-    """A context manager that measures its block, and keeps what it took."""
+    """A context manager that measures its block, and keeps the record."""
 
     def __init__(self, label: str = "") -> None:
         self._label = str(label)
@@ -92,7 +92,7 @@ class GpuTime:
     @property
     @public
     def usage(self) -> CellUsage:
-        """What the block took, the last time; until it has ended, a MeasurementError."""
+        """The record of the last block. It raises MeasurementError until the block has ended."""
         if self._usage is None:
             raise MeasurementError("The figures are known when the block has ended.")
         return self._usage

@@ -36,14 +36,14 @@ class MoveMagics:
         --or-cpu            move to the CPU, and print why, if the GPU cannot be used
 
         Models, optimizers, parameters, lists, dicts and objects change in place. Tied weights, views and
-        gradients are kept. Tensors, arrays and tuples are new objects: other names that keep the old ones
-        are listed.
+        gradients stay. Tensors, arrays and tuples are new objects. %to_gpu lists other variables that keep
+        the old objects.
         """
         options = read("%to_gpu", line, partial(text_named, self.shell))
         self._move(options, device=options.device, numpy=options.numpy, or_cpu=options.or_cpu)
 
     def to_cpu(self, line: str) -> None:
-        """Move variables to the CPU. See %to_gpu?; CuPy arrays become NumPy arrays.
+        """Move variables to the CPU. CuPy arrays become NumPy arrays. %to_gpu? shows more.
 
         %to_cpu model optimizer   move these
         --all, --dry-run          as in %to_gpu

@@ -44,33 +44,33 @@ _OUT_OF_MEMORY = ("out of memory", "outofmemory", "resource_exhausted")
 def to_gpu(
     thing: Any, device: str | int | None = None, *, numpy: str | None = None, or_cpu: bool = False
 ) -> Any:
-    """Move a variable to a device, with all that it holds and all that ties that together, or nothing of it.
+    """Move a variable, with all that it holds, to a device. If that fails, nothing moves.
 
     >>> model, optimizer, batch = gpu_magic.to_gpu((model, optimizer, batch), 1)
 
     Parameters
     ----------
     thing
-        A tensor or array of PyTorch, TensorFlow, JAX or CuPy; a PyTorch module or optimizer; an object with a
-        `.to(device)`; lists, tuples, dicts, dataclasses and the like of these, to any depth. What hangs
-        together is moved together: tied weights stay tied, views stay views.
+        A tensor or array of PyTorch, TensorFlow, JAX or CuPy, a PyTorch module or optimizer, or an object
+        with `.to(device)`. Or a list, tuple, dict, dataclass or other object that holds these, to any depth.
+        Tied weights stay tied, and views stay views.
     device
-        As for `on_gpu`; None is the GPU of the `on_gpu` block around, or else `cuda:0`.
+        As for `on_gpu`. None: the GPU of the `on_gpu` block around the call, or else `cuda:0`.
     numpy
-        Make NumPy's arrays those of "torch", "jax" or "cupy"; None leaves them.
+        Convert NumPy arrays to those of "torch", "jax" or "cupy". None: leave them.
     or_cpu
-        Where the device can't be used, move to the CPU and print that in a line.
+        If the device cannot be used, move to the CPU and print a line.
 
     Returns
     -------
     Any
-        What was moved. Modules, optimizers, parameters, lists, dicts and objects that can be changed are the
-        same ones, changed in place; tensors, arrays and tuples are new.
+        The moved variable. Modules, optimizers, parameters, lists, dicts and objects that can change are the
+        same ones, changed in place. Tensors, arrays and tuples are new.
 
     Raises
     ------
     PlacementError
-        It can't be moved, does not fit, or a copy failed. All is as it was.
+        The variable cannot be moved or does not fit, or a copy failed. Everything is as before.
 
     """
     if isinstance(thing, str):
@@ -87,7 +87,10 @@ def to_gpu(
 
 @public
 def to_cpu(thing: Any, *, numpy: str | None = None) -> Any:
-    """Move a variable to the CPU: see `to_gpu`. CuPy's arrays become NumPy's."""
+    """Move a variable to the CPU. CuPy arrays become NumPy arrays.
+
+    Parameters, result and errors are as for `to_gpu`.
+    """
     return to_gpu(thing, "cpu", numpy=numpy)
 
 

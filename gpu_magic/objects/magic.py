@@ -31,7 +31,7 @@ class ObjectsMagics:
         """Show on which devices variables are, and how many bytes they take there.
 
         %where              every variable of this notebook that holds arrays
-        %where x model      these; also looks into models, optimizers and containers
+        %where x model      these, also inside models, optimizers and containers
         %where batch["x"]   an expression; separate several by spaces
 
         Memory that several arrays share (views, tied weights) counts once per row.

@@ -93,7 +93,7 @@ def is_same_device(device: LogicalDevice | str, other: LogicalDevice) -> bool:
 
 
 class Devices(dict[str, int]):
-    """Bytes by device: `{"cuda:0": 4000, "cpu": 400}`. Shows itself with the physical GPUs."""
+    """Bytes by device: `{"cuda:0": 4000, "cpu": 400}`. It shows itself with the physical GPUs."""
 
     def __init__(self, memory: Mapping[LogicalDevice | str, tuple[int, int]], machine: LazySnapshot) -> None:
         found = sorted((str(device), here) for device, here in memory.items())
@@ -110,19 +110,19 @@ class Devices(dict[str, int]):
 
 @public
 def devices_of(*things: Any) -> Devices:
-    """Return on which devices variables live, in every framework, and how many bytes they take there.
+    """Return on which devices variables are, in every framework, and their bytes there.
 
     Parameters
     ----------
     things
-        Tensors and arrays, models, optimizers, and containers of them, however nested. What shares memory
-        (views, tied weights) is counted once.
+        Tensors, arrays, models, optimizers, and containers of these, nested to any depth. Shared memory
+        (views, tied weights) counts once.
 
     Returns
     -------
     Devices
-        A dictionary from a device's name (`"cuda:0"`, `"cpu"`) to bytes, which shows itself with the
-        physical GPUs.
+        A dictionary from a device's name (`"cuda:0"`, `"cpu"`) to bytes. It shows itself with the physical
+        GPUs.
 
     """
     return Devices(memory_by_device(things), LazySnapshot())
@@ -170,21 +170,21 @@ def _named(sizes: Mapping[str, int]) -> list[str]:
 
 
 class Freed(NamedTuple):
-    """What was in use on each GPU, before and after, and what holds the rest. Shows itself as text.
+    """The memory in use on each GPU, before and after, and what holds the rest. It shows itself as text.
 
     Parameters
     ----------
     before, after
-        Bytes of this process on each GPU, by its name here (`"cuda:0"`): the driver's figure, else the
+        Bytes of this process on each GPU, by its name here (`"cuda:0"`): the driver's figure, or else the
         frameworks' own.
     dropped
-        Bytes of each output (`"Out[3]"`) and of the traceback; with `dry_run` they would be dropped.
+        Bytes of each dropped output (`"Out[3]"`) and of the traceback. With `dry_run` nothing was dropped.
     held
         Bytes of each variable that holds memory on GPUs.
     unnamed
-        Bytes that the frameworks count on GPUs and no variable leads to.
+        Bytes on GPUs that the frameworks count and no variable holds.
     text
-        All that, with the physical GPUs, and what a framework does not give back.
+        All of this, with the physical GPUs, and memory that a framework does not give back.
 
     """
 
@@ -201,21 +201,21 @@ class Freed(NamedTuple):
 
 @public
 def gpu_free(*, dry_run: bool = False) -> Freed:
-    """Give memory back: what only IPython's history keeps, garbage, and what frameworks keep unused.
+    """Free GPU memory that only IPython's history, garbage or a framework's cache holds.
 
-    In IPython, the last error's traceback and the outputs that hold GPU memory are dropped. Then garbage is
-    collected, and the cache of each framework that is imported is emptied.
+    In IPython it drops the last error's traceback, and the outputs that hold GPU memory. Then it collects
+    garbage, and empties the cache of each imported framework.
 
     Parameters
     ----------
     dry_run
-        Find out what would be dropped, and drop nothing.
+        Only find the objects to drop.
 
     Returns
     -------
     Freed
-        What each GPU had in use before and after, what was dropped, and which variables hold the rest. It
-        shows itself as text.
+        The memory in use on each GPU before and after, the dropped objects, and the variables that hold the
+        rest. It shows itself as text.
 
     """
     ipython: Any = sys.modules.get("IPython")

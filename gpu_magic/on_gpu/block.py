@@ -48,28 +48,28 @@ def on_gpu(
     Parameters
     ----------
     wanted
-        As after `%%on_gpu`: `0`, `"cuda:0"`, `"/GPU:0"`, `"smi:3"`, `"GPU-8f3a"`, `"cpu"`, `"cpu:2"`; a
-        framework's own object (`torch.device("cuda:1")`, `jax.devices()[1]`); one of `gpus()`.
+        As after `%%on_gpu`: `0`, `"cuda:0"`, `"/GPU:0"`, `"smi:3"`, `"GPU-8f3a"`, `"cpu"`, `"cpu:2"`. Or a
+        framework's own device (`torch.device("cuda:1")`, `jax.devices()[1]`), or one of `gpus()`.
     only
-        The frameworks to set, of torch, tensorflow, jax, cupy and keras: `"torch"`, `"torch,tensorflow"` or
-        `["torch"]`; None for all.
+        Set only these of torch, tensorflow, jax, cupy and keras: `"torch"`, `"torch,tensorflow"` or
+        `["torch"]`. None: all.
     or_cpu
-        If the device can't be used, run on the CPU and print a line.
+        If the device cannot be used, run on the CPU and print a line.
     mirror
-        With several devices: the scope of a `tf.distribute.MirroredStrategy` over exactly these.
+        With several devices: run in the scope of a `tf.distribute.MirroredStrategy` over exactly these.
 
     Returns
     -------
     OnGpu
-        A context manager, which can be used several times and within itself, and a decorator for functions.
-        `as device` is the device as the framework calls it that the code uses, PyTorch before the others:
+        A context manager, and a decorator for functions. You can use it several times, and nest it.
+        `as device` gives the device of the framework that the code uses, PyTorch before the others:
         `torch.device("cuda:1")`, `"/GPU:1"`, an object of JAX or CuPy.
 
     Raises
     ------
     PlacementError
-        `wanted` names no device. At the beginning of the block: a framework that the code uses can't run on
-        the device, and the block has not run. At its end: the same, for a framework that the block imported.
+        `wanted` names no device. At the start of the block: a framework that the code uses cannot run on the
+        device, and the block has not run. At its end: the same, for a framework that the block imported.
 
     """
     if only is not None and not isinstance(only, str | Iterable):
@@ -87,14 +87,14 @@ def on_gpu(
 
 
 class OnGpu:
-    """Runs a block, or a function, on one device in every framework: see `on_gpu`.
+    """Runs a block, or a function, on one device in every framework. See `on_gpu`.
 
     Attributes
     ----------
     wants_gpu
         Whether one of the devices is a GPU.
     can_stop
-        Whether a framework that the block imports could be unable to run there; all have a CPU.
+        Whether a framework that the block imports may be unable to run there. Every framework has a CPU.
 
     """
 

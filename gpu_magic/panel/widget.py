@@ -131,13 +131,13 @@ _panel: Panel | None = None
 
 @public
 def panel() -> Panel:
-    """Return the live panel of the GPUs, to choose them by clicking: the last line of a cell shows it.
+    """Return the live panel of the GPUs. As the last line of a cell, it shows itself.
 
     Returns
     -------
     Panel
-        A widget, of which a kernel has one, and in marimo each cell. The machine is read, by one thread,
-        while a page shows it.
+        A widget. A kernel has one, and marimo has one for each cell. One thread reads the machine while a
+        page shows the panel.
 
     """
     global _panel  # noqa: PLW0603 - a process has one

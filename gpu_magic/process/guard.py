@@ -41,21 +41,21 @@ class Guard:
     Parameters
     ----------
     state
-        `absent` (the driver's library is not loaded), `live` (it is, and CUDA has not started), `frozen`
-        (CUDA has started: too late), `forked` or `unclear` (in a child that was forked after that, or may
-        have been), `broken` (CUDA fails), or `unknown` (this platform gives no way to ask).
+        `absent` (the driver's library is not loaded), `live` (it is loaded, and CUDA has not started),
+        `frozen` (CUDA has started: too late), `forked` or `unclear` (a child that was forked after CUDA
+        started, or may have been), `broken` (CUDA fails), or `unknown` (this platform gives no way to ask).
     since
-        When CUDA was first seen to have started: `in cell [4]`; empty if it was not.
+        When gpu_magic first saw that CUDA had started: `in cell [4]`. Empty if it did not.
     by
-        Through what: `import kornia`, `PyTorch`; empty if it can't be told.
+        What started CUDA: `import kornia`, `PyTorch`. Empty if unknown.
     devices
-        What a frozen process has, as `cuda:0`, `cuda:1`, …; a bare UUID for one that NVML does not list.
+        The GPUs of a frozen process, as `cuda:0`, `cuda:1`, …. A GPU that NVML does not list is a UUID.
     error
-        What the driver answers if CUDA can't be used: a number of the CUDA driver API; else 0.
+        The driver's error if CUDA cannot be used, as a number of the CUDA driver API. Else 0.
     vendor
-        Whose GPUs it is about: for AMD's, read ROCm for CUDA here.
+        The vendor of the GPUs. With AMD's, read ROCm for CUDA here.
     is_known
-        Whether it is known which devices a frozen process has.
+        Whether gpu_magic knows which devices a frozen process has.
 
     """
 
@@ -69,7 +69,7 @@ class Guard:
 
     @property
     def runtime(self) -> str:
-        """What GPUs are used through, as people call it: CUDA, or ROCm."""
+        """What processes use GPUs through: CUDA, or ROCm."""
         return runtime_of(self.vendor)
 
     @property
@@ -78,7 +78,7 @@ class Guard:
 
     @property
     def known(self) -> tuple[Device, ...]:
-        """Those of `devices` that NVML lists."""
+        """The `devices` that NVML lists."""
         return tuple(device for device in self.devices if not isinstance(device, str))
 
     @property
@@ -95,7 +95,7 @@ class Guard:
 
     @property
     def sentence(self) -> str:
-        """Say it in one sentence, without its subject, the runtime."""
+        """The guard as one sentence, without its subject, the runtime."""
         if self.state is State.FROZEN:
             return f"{self.seen}. {self.keeps}"
         if self.state is State.BROKEN:
@@ -105,20 +105,20 @@ class Guard:
 
     @property
     def seen(self) -> str:
-        """Say when it started and by what, as far as it is known: `started in cell [4] (import kornia)`."""
+        """When CUDA started, and what started it: `started in cell [4] (import kornia)`."""
         by = f" ({self.by})" if self.by else ""
         return f"started {self.since}{by}" if self.since else f"has started{by}"
 
     @property
     def cause(self) -> str:
-        """Say what started it, as a sentence: `cell [4] started CUDA (import kornia)`."""
+        """What started CUDA, as a sentence: `cell [4] started CUDA (import kornia)`."""
         if not self.since.startswith("in "):
             return f"{self.runtime} {self.seen}"
         return f"{self.since[3:]} started {self.runtime}{f' ({self.by})' if self.by else ''}"
 
     @property
     def keeps(self) -> str:
-        """Say which GPUs it has, as a sentence: `This kernel keeps GPU 1 (cuda:0)`."""
+        """Which GPUs the process has, as a sentence: `This kernel keeps GPU 1 (cuda:0)`."""
         here = "This kernel" if "kernel" in program() else "This process"
         return f"{here} keeps {self.frozen_to}" if self.devices or not self.is_known else f"{here} has no GPU"
 

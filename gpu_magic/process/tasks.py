@@ -19,17 +19,16 @@ _MOST_KEPT = 32  # that have ended
 
 
 class BackgroundTask(ABC):
-    """Something that was started and runs while other cells do. `str` returns what becomes of it, as a line.
+    """A command or a cell that runs in the background. `str` returns its state, as a line.
 
     Attributes
     ----------
     name
-        What it is called.
+        The name of the task.
     result
-        What it has come to, to be shown; None for nothing.
+        The result to show. None: nothing to show.
     gpus
-        The GPUs of this process that it runs on, in words; empty if it runs on none of them, as a process
-        by itself does.
+        The GPUs of this process that it uses, in words. Empty if it uses none of them, as a command does.
 
     """
 
@@ -40,35 +39,35 @@ class BackgroundTask(ABC):
     @property
     @abstractmethod
     def is_running(self) -> bool:
-        """Whether anything of it is left."""
+        """Whether a part of the task still runs."""
 
     @property
     @abstractmethod
     def has_failed(self) -> bool:
-        """Whether it has ended by itself, and not well."""
+        """Whether the task has ended by itself, with an error."""
 
     @abstractmethod
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for its end, however it ends; return whether it has come before the timeout, in seconds."""
+        """Wait until the task ends. Return whether it ended before the timeout, in seconds."""
 
     @abstractmethod
     def check(self) -> None:
-        """Raise the error that it has failed with, if it has."""
+        """If the task has failed, raise its error."""
 
     @abstractmethod
     def wait(self, timeout: float | None = None) -> Any:
-        """Wait for its end; return what it has come to, or raise as `check` does.
+        """Wait until the task ends. Return its result, or raise its error.
 
         Raises
         ------
         TimeoutError
-            It runs longer than the timeout, in seconds.
+            The task runs longer than the timeout, in seconds.
 
         """
 
     @abstractmethod
     def stop(self) -> None:
-        """End it, as far as that is possible."""
+        """End the task, if that is possible."""
 
     @abstractmethod
     def __str__(self) -> str: ...
@@ -77,11 +76,11 @@ class BackgroundTask(ABC):
         return f"<{type(self).__name__} {self.name}: {self}>"
 
     def has_started(self, pid: int) -> bool:  # noqa: ARG002 - most kinds start no process
-        """Return whether a process is one that it has started, or that such a one has."""
+        """Return whether a process was started by the task, or by one of its processes."""
         return False
 
     def kept(self) -> Mapping[str, object]:
-        """Return the objects of this process that it keeps, once it has ended, each with what it is."""
+        """Return the objects of this process that the ended task keeps, by their descriptions."""
         return {}
 
     def forget(self) -> None:  # noqa: B027 - nothing is kept

@@ -68,22 +68,22 @@ def _find_manager(process: GpuProcess) -> Manager | None:
 
 @dataclass(frozen=True, slots=True)
 class OwnProcess:
-    """A process of this user that has memory on GPUs, or claims some.
+    """A process of this user that has memory on GPUs, or claims GPUs.
 
     Parameters
     ----------
     pid, name
-        Its number; the notebook of a kernel, `train.ipynb`, else the script or the program, `train.py`.
+        The number, and the name: the notebook of a kernel (`train.ipynb`), or the script or program.
     what, how_to_end
-        What it is: `this kernel`, `task train`, `another kernel`; what ends it, if `end_process` does not.
+        What it is: `this kernel`, `task train`, `another kernel`. What ends it, if `end_process` does not.
     memory
-        Bytes on each device; UNKNOWN if the driver does not say, None if it only claims the device.
+        Bytes on each device. UNKNOWN if the driver does not give them, None if there is only a claim.
     notebook
-        The path of the notebook whose kernel it is, or that started it; empty for none.
+        The path of the notebook whose kernel it is, or whose kernel started it. Empty: none.
     started, age
-        When it started, in the clock's ticks since the machine did; the whole seconds since then.
+        When it started, in clock ticks since the machine started, and the whole seconds since then.
     idle
-        The whole seconds since it did something: its last cell, or work that was seen on a GPU.
+        Whole seconds since its last cell, or since its last work on a GPU.
 
     """
 
@@ -102,7 +102,7 @@ class OwnProcess:
         return printable(f"{self.name} (pid {self.pid}, {', '.join(self.places())})")
 
     def places(self) -> list[str]:
-        """Return what it has on each device: `12.4 GiB on GPU 3`, `a claim on GPU 4`."""
+        """Return its use of each device: `12.4 GiB on GPU 3`, `a claim on GPU 4`."""
         places = []
         for device, size in self.memory.items():
             text = "a claim" if size is None else "?" if size is UNKNOWN else bytes_text(size)
@@ -111,7 +111,7 @@ class OwnProcess:
 
 
 class OwnProcesses(list[OwnProcess]):
-    """The processes of this user on GPUs. Shows itself as a table."""
+    """The processes of this user on GPUs. They show themselves as a table."""
 
     def __init__(self, processes: Iterable[OwnProcess], devices: Sequence[Device], simulated: str) -> None:
         super().__init__(processes)
@@ -122,7 +122,7 @@ class OwnProcesses(list[OwnProcess]):
 
     @public
     def find(self, which: int | str) -> OwnProcess:
-        """Return the process with a number or a name, as the table shows it.
+        """Return the process with this number or this name, as the table shows it.
 
         Raises
         ------
@@ -168,7 +168,7 @@ class OwnProcesses(list[OwnProcess]):
 
 @public
 def my_processes() -> OwnProcesses:
-    """Return the processes of this user that have memory on GPUs, or claim some: kernels and scripts.
+    """Return the processes of this user that have memory on GPUs, or claim GPUs: kernels and scripts.
 
     The list shows itself as a table. Each process has `pid`, `name`, `notebook`, `age` and `idle` in
     seconds, and `memory` in bytes by device.
@@ -176,7 +176,7 @@ def my_processes() -> OwnProcesses:
     Raises
     ------
     ProcessError
-        It can't be known which they are, as in a container.
+        gpu_magic cannot know which processes are this user's, for example in a container.
 
     """
     session = current()
@@ -215,24 +215,24 @@ def my_processes() -> OwnProcesses:
 def end_process(
     which: int | str | OwnProcess, *, kill: bool = False, confirm: Callable[[str], bool] | None = None
 ) -> bool | None:
-    """End a process of this user on GPUs; wait up to 5 s, and return whether it has ended.
+    """End a process of this user on GPUs. Wait up to 5 s, and return whether it has ended.
 
-    A kernel ends at once; if a Jupyter server started it, the server starts a new one, without variables.
+    A kernel ends at once. If a Jupyter server started it, the server starts a new kernel without variables.
 
     Parameters
     ----------
     which
-        Its number, its name as `my_processes` shows it, or one of these.
+        The number of the process, its name in `my_processes`, or one of these processes.
     kill
-        Send KILL, not TERM: to one that has not ended 5 s after TERM.
+        Send KILL, not TERM. For a process that has not ended 5 s after TERM.
     confirm
-        Called with a question before anything is sent. If it returns False, the result is None.
+        A function. Before anything is sent, it gets a question. If it returns False, the result is None.
 
     Raises
     ------
     ProcessError
-        It is not this user's, has ended, is this process itself, or one that %gpu_tasks or %gpu_cluster
-        manages; nothing was sent.
+        The process is not this user's, has ended, is this process itself, or belongs to %gpu_tasks or
+        %gpu_cluster. Nothing was sent.
 
     """
     own = which if isinstance(which, OwnProcess) else my_processes().find(which)

@@ -94,18 +94,18 @@ class SimulatedMig:
 
 
 class SimulatedGpu:
-    """A GPU of a simulated machine. It can be changed while it is read.
+    """A GPU of a simulated machine. You can change it at any time.
 
     Attributes
     ----------
     compute_mode
         Which processes can use CUDA on it: `Default`, `Exclusive_Process` (one at a time), `Prohibited`.
     slowdowns
-        NVML's reasons for lower clocks besides that it is idle (`nvmlClocksEventReason…`), as bits.
+        NVML's reasons for lower clocks, other than idleness (`nvmlClocksEventReason…`), as bits.
     minor
         The number of its device file, /dev/nvidiaN.
     reserved
-        Bytes that the driver keeps for itself: neither used nor free.
+        Bytes that the driver reserves. They are neither used nor free.
 
     """
 
@@ -139,10 +139,10 @@ class SimulatedGpu:
         is_own: bool = False,
         notebook: str = "",
     ) -> SimulatedProcess:
-        """Start a process on it; `memory` in bytes, `work` in percent of the GPU's time, `age` in seconds.
+        """Start a process. `memory` is in bytes, `work` in percent of the GPU's time, `age` in seconds.
 
-        With this process's own `pid` it is this process that works there. One that `is_own` belongs to the
-        user who looks: `run("ipykernel", "maria", 12 << 30, is_own=True, notebook="work/train.ipynb")`.
+        With this process's `pid`, the process is this one. With `is_own`, it belongs to the current user:
+        `run("ipykernel", "maria", 12 << 30, is_own=True, notebook="work/train.ipynb")`.
         """
         if not pid:
             self._machine.last_pid += 7
@@ -162,7 +162,7 @@ class SimulatedGpu:
             self.mig.append(SimulatedMig(identity, f"{self.model.name} MIG {kind}", memory, number + 1))
 
     def lose(self) -> None:
-        """Let it fall off the bus: every call about it, by handle or by index, returns GPU_IS_LOST."""
+        """Lose the GPU from the bus. Every call about it returns GPU_IS_LOST."""
         self.fail("nvml", 15)
 
     def recover(self) -> None:
@@ -170,7 +170,7 @@ class SimulatedGpu:
         self.errors.clear()
 
     def fail(self, call: str, error: int) -> None:
-        """Let the calls about this GPU whose name starts with `call` return an NVML error code.
+        """Let the calls about this GPU whose names start with `call` return an NVML error code.
 
         `fail("nvmlDeviceGetPowerUsage", pynvml.NVML_ERROR_NOT_SUPPORTED)`; `fail("nvml", 4)` fails all calls.
         """
@@ -187,7 +187,7 @@ class SimulatedGpu:
 
     @property
     def memory_used(self) -> int:
-        """Bytes: half a GiB as on an idle GPU, and what its processes hold."""
+        """Bytes: half a GiB, as on an idle GPU, and the memory of its processes."""
         held = sum(process.memory or 0 for process in self.processes)
         held += sum(instance.memory_used for instance in self.mig)
         return min(self.model.memory - self.reserved, _IDLE_MEMORY + held)
@@ -206,7 +206,7 @@ class SimulatedGpu:
 
     @property
     def energy(self) -> int:
-        """Millijoules since the machine was made: the mean power of two readings, for the time between."""
+        """Millijoules since the machine was made, from the mean power between two readings."""
         now, power = self._moment, self.power
         self._counted += (now - self._counted_at) * (power + (self._last_power or power)) / 2
         self._counted_at, self._last_power = now, power
@@ -214,7 +214,7 @@ class SimulatedGpu:
 
     @property
     def clock_reasons(self) -> int:
-        """NVML's reasons for clocks that are lower than they could be, as bits."""
+        """NVML's reasons for lower clocks, as bits."""
         return self.slowdowns if self.utilization else _IDLE | self.slowdowns
 
     @property
@@ -241,12 +241,11 @@ class Machine:
     Parameters
     ----------
     profile
-        Which GPUs: `8xA100-80GB`, `2xRTX-4090+1xT4`, `1xA100-80GB(3g.40gb,4g.40gb)`.
+        The GPUs: `8xA100-80GB`, `2xRTX-4090+1xT4`, `1xA100-80GB(3g.40gb,4g.40gb)`.
     seed
-        What UUIDs and figures are derived from.
+        A number. UUIDs and figures depend on it.
     clock
-        Returns seconds; the figures change with it. A number is a clock that stands still: their figures are
-        those of that moment.
+        A function that returns seconds. The figures depend on it. With a number, they do not change.
     driver, cuda
         Versions, as NVML gives them (13000 for CUDA 13.0).
 
@@ -283,7 +282,7 @@ class Machine:
     def populate(self) -> None:
         """Start programs of several users on some of the GPUs, as on a shared machine.
 
-        The first of them that is a kernel is another notebook of the user who looks.
+        The first kernel among them is another notebook of the current user.
         """
         dice = random.Random(f"{self.seed}/people")  # noqa: S311
         whole = [gpu for gpu in self.gpus if not gpu.is_split]
@@ -297,18 +296,18 @@ class Machine:
             process.is_own, process.notebook = True, _NOTEBOOK
 
     def hang(self, call: str, gpu: int | None = None) -> threading.Event:
-        """Let an NVML call hang, about one GPU or all, until the event is set that is returned."""
+        """Let an NVML call hang, for one GPU or all. It ends when you set the returned event."""
         event = self._hanging[call, gpu] = threading.Event()
         return event
 
     def wait_if_hanging(self, call: str, gpu: int | None) -> None:
-        """Wait, if the call is one that hangs."""
+        """Wait if this call hangs."""
         for key in ((call, gpu), (call, None)):
             if key in self._hanging:
                 self._hanging[key].wait()
 
     def look_up(self, pid: int, memory: int | Unknown = UNKNOWN, work: int | Unknown = UNKNOWN) -> GpuProcess:
-        """Return what is known of a process, as from /proc on a real machine."""
+        """Return the facts about a process, as from /proc on a real machine."""
         for gpu in self.gpus:
             for process in chain(gpu.processes, *(instance.processes for instance in gpu.mig)):
                 if process.pid == pid:
@@ -321,7 +320,7 @@ class Machine:
         return GpuProcess(pid, memory=memory, work=work)
 
     def make_uuid(self, what: str) -> uuid.UUID:
-        """Return a UUID that follows from the profile, the seed and what it is for."""
+        """Return a UUID that depends on the profile, the seed and its purpose."""
         return uuid.uuid5(_NAMESPACE, f"{self.profile}/{self.seed}/{what}")
 
 
