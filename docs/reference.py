@@ -129,7 +129,10 @@ def commands() -> str:
         _table("exit status", "means", _STATUSES),
         "## gpu-magic kernel install {#kernel}\n",
         _table("option", "means", list(command_line.KERNEL_OPTIONS.items())),
-        "See [start a kernel with its GPU](../how-to/kernels.md).\n",
+        (
+            "`kernel list` and `kernel remove` also take `--prefix FOLDER`. See [start a kernel with its "
+            "GPU](../how-to/kernels.md).\n"
+        ),
         "## Examples\n",
         "<!-- not run: examples of the program's own help -->",
         "```console",
