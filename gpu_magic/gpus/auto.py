@@ -269,7 +269,7 @@ def _refusal(
 
     def too_few(there: Sequence[Device], others: Mapping[Device, str]) -> str:
         can = f"only {counted(len(there), 'GPU')}" if there else "no GPU"
-        fewer = f" Try auto:{len(there)}{options.filters}" if there else ""
+        fewer = f" Try auto:{len(ranked) or len(there)}{options.filters}" if there else ""
         return (
             f"{asked} can pick {can}." + (f" Not available: {_left_out(others)}." if others else "") + fewer
         )

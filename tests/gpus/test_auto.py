@@ -99,6 +99,9 @@ def test_what_another_process_has_claimed_is_not_picked() -> None:
         picked(2, there)
     with pytest.raises(ChoiceError, match=r"^auto:1 can pick no GPU. Not available: GPU 0 \(claimed"):
         picked(1, machine(claimed(gpu(0))))
+    # What it says to try works now.
+    with pytest.raises(ChoiceError, match=r"^auto:3 can pick only 2 GPUs. Try auto:1$"):
+        picked(3, there)
 
 
 def test_asking_again_gives_the_same() -> None:
