@@ -7,13 +7,28 @@ before startup files and cells. So a signal, a restart, the debugger find the ke
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
+import threading
 from pathlib import Path
 
 if __name__ == "__main__":
     # As ipykernel_launcher does: a user's `random.py` is no module of the kernel's. It comes back later.
     if sys.path[0] == "" or Path(sys.path[0]) == Path.cwd():
         del sys.path[0]
+
+    from gpu_magic.errors import GpuMagicError
+    from gpu_magic.interrupts import unasked
+    from gpu_magic.process.session import current
+
+    reader = current().reader
+
+    def start_driver() -> None:
+        with contextlib.suppress(GpuMagicError), unasked():  # `begin` says what is wrong
+            reader.inventory()
+
+    # A driver takes up to a tenth of a second to start: meanwhile, ipykernel is imported.
+    threading.Thread(target=start_driver, daemon=True).start()
 
     from ipykernel import kernelapp
 

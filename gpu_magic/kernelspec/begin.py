@@ -47,7 +47,7 @@ _OPTIONS = {
     "min_free": '"20GB"',
     "model": '"A100"',
 }
-_DRIVER_SECONDS, _LOOK_SECONDS = 5.0, 0.1
+_DRIVER_SECONDS, _LOOK_SECONDS = 5.0, 0.01
 _MOST_BYTES = 64 << 20  # of a notebook that is read for what it asks
 
 
@@ -97,8 +97,8 @@ def _choose(session: Session, typed: str) -> Iterator[str]:
     except GpuMagicError as error:
         yield f"Ignored the notebook's metadata: {error}"
     before = remembered()
-    _wait_for_driver(session)
     try:
+        _wait_for_driver(session)
         request, options = asked or read_request(typed)
         typed = f"{request}{replace(options, only_free=False)}"
         choice = apply(session, request, options, preferred=before, is_start=True)
@@ -118,7 +118,7 @@ def _choose(session: Session, typed: str) -> Iterator[str]:
         return
     try:
         apply(session, "none")
-    except GpuMagicError:  # the driver does not answer, and may do so once a framework is imported
+    except GpuMagicError:  # the machine can't be read, and perhaps can once a framework is imported
         session.environment.set(MASK, "")
 
 

@@ -159,6 +159,17 @@ def test_without_a_driver_a_kernel_starts_all_the_same(
         assert mask() == ""
 
 
+def test_where_no_such_machine_can_be_simulated_a_kernel_starts_all_the_same(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "8xZ9")
+    begin(shell, "auto")
+    shell.run_cell("1", store_history=True)
+    says = "This kernel started without a GPU. %gpus auto: '8xZ9' is not a machine to simulate. "
+    assert capsys.readouterr().out.startswith(says)
+    assert mask() == ""
+
+
 @pytest.fixture
 def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: Machine) -> Callable[[Any], Path]:
     """Return a way to write the notebook of this kernel, given its metadata."""
