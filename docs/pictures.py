@@ -1,9 +1,9 @@
-"""Makes the README's pictures in a real JupyterLab: the table and the panel, light and dark.
+"""Makes the README's pictures in a real JupyterLab: the panel, light and dark.
 
 Needs the test extra, and Debian's Chromium or the path of another in CHROMIUM.
 
-pictures.json has a hash of the source of each picture: the table's HTML on a machine whose clock stands
-still, and the panel's style and scripts. A test fails if a source has changed.
+pictures.json has a hash of their source: the texts of the rows, as the table of a machine whose clock stands
+still has them, and the panel's style and scripts. A test fails if the source has changed.
 
 Usage: python -m docs.pictures [FOLDER]      (without FOLDER, in docs)
        python -m docs.pictures --same        (renew only the hashes, if the pictures would be the same)
@@ -30,11 +30,9 @@ __all__ = ["HASHES", "sources"]
 HASHES = Path(__file__).parent / "pictures.json"
 WIDGET = Path(gpu_magic.__file__).parent / "panel"
 
-MACHINE = "8xA100-80GB seed=7"
 MINUTES = 2.5  # for the charts to fill
-TABLE = ["%load_ext gpu_magic", "%gpus 2,0", "%gpus"]
 PANEL = ["%load_ext gpu_magic", "%gpus 1,2", "%gpu_panel"]
-# For the panel's picture: a GPU that another notebook of the same user uses, and a lost GPU.
+# A GPU that another notebook of the same user uses, and a lost GPU.
 PREPARE = """
 from gpu_magic.testing import simulate
 simulation = simulate("8xA100-80GB", seed=7)
@@ -47,42 +45,28 @@ WIDTH = 1280
 
 
 def main(folder: Path) -> None:
-    """Write table-light.png, table-dark.png, panel-light.png and panel-dark.png."""
-    machine = {"GPU_MAGIC_SIMULATE": MACHINE, "GPU_MAGIC_CLAIMS": "off"}
+    """Write panel-light.png and panel-dark.png."""
+    machine = {"GPU_MAGIC_CLAIMS": "off"}
     with TemporaryDirectory() as home, chromium() as browser, start_lab(Path(home), browser, machine) as lab:
         for theme in ("light", "dark"):
-            _take_table(lab, theme, folder)
             _take_panel(lab, theme, folder)
     keep_hashes()
 
 
 def sources() -> dict[str, str]:
-    """Return a hash of the source of each picture, by its name without its theme."""
+    """Return a hash of the pictures' source, by their name without its theme."""
     with simulate("8xA100-80GB", seed=7, clock=lambda: 0.0) as machine:
         machine.populate()
         gpu_magic.choose("2,0")
         table = gpu_magic.gpus()._repr_html_()
     files = [*sorted(WIDGET.glob("*.css")), *sorted(WIDGET.glob("*.js"))]
-    # The table has the same texts as the panel's rows.
     panel = "".join([table, *(file.read_text(encoding="utf-8") for file in files)])
-    return {
-        name: hashlib.sha256(text.encode()).hexdigest() for name, text in (("panel", panel), ("table", table))
-    }
+    return {"panel": hashlib.sha256(panel.encode()).hexdigest()}
 
 
 def keep_hashes() -> None:
     """Save the hashes of the sources."""
     HASHES.write_text(json.dumps(sources(), indent=2) + "\n", encoding="utf-8")
-
-
-def _take_table(lab: Lab, theme: str, folder: Path) -> None:
-    notebook = lab.open(*TABLE, dark=theme == "dark", width=WIDTH + 160, scale=2)
-    for cell in range(len(TABLE)):
-        notebook.run(cell)
-    output = notebook.page.locator(".gpu-magic").last
-    output.evaluate("element => Object.assign(element.style, {display: 'inline-block', padding: '8px'})")
-    notebook.page.wait_for_timeout(1500)  # the theme's colours fade in
-    output.screenshot(path=folder / f"table-{theme}.png")
 
 
 def _take_panel(lab: Lab, theme: str, folder: Path) -> None:
