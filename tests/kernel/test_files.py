@@ -35,7 +35,10 @@ def modes_of(row: str) -> set[int]:
     text = PAGE.read_text(encoding="utf-8")
     (line,) = [line for line in text.split("\n") if line.startswith("| ") and row in line]
     *_, modes = line.removesuffix(" |").split(" | ")
-    return {int(mode, 8) for mode in re.findall(r"`(\d{4})`", modes.partition(", and first")[0])}
+    return {
+        int(mode, 8)
+        for mode in re.findall(r"`(\d{4})`", modes.replace("`0600` while gpu_magic writes it", ""))
+    }
 
 
 def written(place: Path) -> dict[str, int]:
