@@ -130,7 +130,7 @@ def commands() -> str:
         "## gpu-magic kernel install {#kernel}\n",
         _table("option", "means", list(command_line.KERNEL_OPTIONS.items())),
         (
-            "`kernel list` and `kernel remove` also take `--prefix FOLDER`. See [start a kernel with its "
+            "`kernel list` and `kernel remove` also accept `--prefix FOLDER`. See [start a kernel with its "
             "GPU](../how-to/kernels.md).\n"
         ),
         "## Examples\n",

@@ -145,7 +145,7 @@ def fit(
     Your variables do not change, and CUDA does not start. A function runs several times on copies whose
     tensors have no data. If it prints, writes or sends, it also does that here. The bytes are those that
     PyTorch's allocator gives out, without fragmentation. The parts leave out workspaces of cuBLAS and cuDNN.
-    The verdict adds 0.2 GiB, or 1 GiB if CUDA has not started.
+    The verdict adds memory for them and for CUDA.
 
     """
     torch, options = _loaded("torch"), {"loss": loss, "eval": eval, "amp": amp, "dtype": dtype}

@@ -42,10 +42,9 @@ class GpuFitMagic:
 
         A batch is a tensor, a tuple (inputs, targets), a dict of keywords, or a DataLoader. The step runs
         several times on copies without data, so your model does not change, and no GPU starts. If a
-        function prints, writes or sends, it also does that here. The rows show the memory at the peak. The
-        verdict adds 1 GiB for CUDA on a GPU where CUDA has not started, else 0.2 GiB. If data decides what
-        a step does, the error names the line. For JAX, type a call after JAX has started. %gpu_fit does not
-        support Keras, TensorFlow and CuPy.
+        function prints, writes or sends, it also does that here. The rows show the memory at the peak. If
+        data decides what a step does, the error names the line. For JAX, type a call after JAX has started.
+        %gpu_fit does not support Keras, TensorFlow and CuPy.
         """
         options = read("%gpu_fit", line.rstrip("; "), partial(text_named, self._shell))
         of_model = {name: getattr(options, name) for name in ("loss", "eval", "amp", "dtype")}

@@ -28,7 +28,7 @@ class ObjectsMagics:
         self.shell: Any = shell
 
     def where(self, line: str) -> None:
-        """Show on which devices variables are, and how many bytes they take there.
+        """Show on which devices variables are, and their bytes there.
 
         %where              every variable of this notebook that holds arrays
         %where x model      these, also inside models, optimizers and containers

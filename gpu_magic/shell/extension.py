@@ -140,7 +140,7 @@ class GpuMagics(Configurable):
 
     claims = Bool(
         default_value=True,
-        help="Claim the chosen GPUs, so that other users on this machine see that they are taken.",
+        help="Claim the chosen GPUs, so that other users on this machine see the claims.",
     ).tag(config=True)
 
     by = Enum(
