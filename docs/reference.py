@@ -82,8 +82,8 @@ def magics() -> str:
     parts += ["## In IPython's configuration {#configuration}\n"]
     parts += [
         (
-            "Set them in `ipython_config.py`: `c.GpuMagics.claims = False`. `%config GpuMagics` shows them, "
-            "and sets them for this kernel.\n"
+            "Set an option in `ipython_config.py`: `c.GpuMagics.claims = False`. For this kernel alone, type "
+            "`%config GpuMagics.claims = False`. `%config GpuMagics` shows all options.\n"
         )
     ]
     traits = GpuMagics.class_own_traits(config=True)

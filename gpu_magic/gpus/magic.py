@@ -45,7 +45,7 @@ class GpusMagic:
         --growth            TensorFlow and JAX allocate memory as needed, not most of a GPU at once
         --memory-limit 8GB  TensorFlow, JAX and PyTorch use at most this much of each GPU
         --order fastest     set CUDA_DEVICE_ORDER to FASTEST_FIRST; pci: PCI_BUS_ID, nvidia-smi's order
-        --in-process        after CUDA has started: frameworks use these of the kernel's GPUs from here on
+        --in-process        after CUDA has started: frameworks use these visible GPUs from here on
         --restart           if it is too late: restart the kernel; %load_ext gpu_magic applies the choice
         --strict            if it is too late: raise an error, which stops Run All
         --force             allow GPUs outside those that the kernel was given
