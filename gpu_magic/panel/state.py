@@ -367,7 +367,9 @@ class PageViewer:
         self._state.receive(self, message)
 
     def close(self) -> None:
-        """Let the pages go."""
+        """Let the pages go; also those that nobody sees learn why, as they can't ask later."""
+        if self._is_added:
+            self.tell({"type": "state", "state": self._state.state()})
         self._state.remove(self)
         self._is_added = False
         self.tell({"type": "closed"})

@@ -14,7 +14,7 @@ import torch
 
 import gpu_magic
 from gpu_magic.panel.machine import History, find_variables
-from gpu_magic.panel.state import PanelState
+from gpu_magic.panel.state import PageViewer, PanelState, panel_state
 from gpu_magic.testing import Machine, simulate, start_cuda
 from tests.processes import until
 
@@ -341,3 +341,17 @@ def test_what_can_not_be_waited_for_is_refused(pages: Pages, request_text: str, 
     pages.send("wait", request=request_text)
     until(lambda: says in pages.said)
     assert pages.waiting == ""
+
+
+def test_a_page_that_nobody_sees_learns_why_it_has_no_kernel_any_more() -> None:
+    """It can't ask later: it has no comm then."""
+    heard: list[dict[str, Any]] = []
+    with simulate("2xA100-80GB"):
+        page = PageViewer(heard.append)
+        page.receive({"type": "attach", "page": "p"})
+        page.receive({"type": "look", "view": "v", "visibility": "hidden", "open": []})
+        panel_state().pause()
+        page.close()
+    *_, state, closed = heard
+    assert (state["state"]["said"]["text"], closed["type"]) == (UNLOADED, "closed")
+    panel_state().resume(None)
