@@ -41,9 +41,10 @@ class GpuFitMagic:
         --batch 64          predict for a batch of this size
 
         A batch is a tensor, a tuple (inputs, targets), a dict of keywords, or a DataLoader. The step runs
-        several times on copies without data, so your model does not change, and no GPU starts. If a
-        function prints, writes or sends, it also does that here. The rows show the memory at the peak. If
-        data decides what a step does, the error names the line. For JAX, type a call after JAX has started.
+        several times on copies without data, so your model does not change, and no GPU starts.
+        Prints, file writes and network calls of your function also happen during the prediction. The rows
+        show the memory at the peak. A step that branches on data cannot be predicted. The error names the
+        line. For JAX, type a call after JAX has started.
         %gpu_fit does not support Keras, TensorFlow and CuPy.
         """
         options = read("%gpu_fit", line.rstrip("; "), partial(text_named, self._shell))

@@ -99,14 +99,15 @@ def choose(
         The most memory that TensorFlow, JAX and PyTorch allocate on each GPU: "8GB" (1 GB is 10^9 bytes),
         "8GiB" (1 GiB is 2^30 bytes), or a number of bytes.
     only_free
-        With `auto`: pick only free, unclaimed GPUs. With named GPUs: choose them only if nobody else uses or
-        has claimed them. GPUs that only this process uses count as free.
+        With `auto`: pick only free, unclaimed GPUs. With named GPUs: choose them only if no other process
+        uses or has claimed them. GPUs that only this process uses count as free.
     min_free, model
         With `auto`: GPUs with at least this much free memory ("20GB", or bytes), and with these words in
         their names ("A100").
     wait
         How long to wait for the GPUs: "30m", "1h30m", or seconds. `auto` waits for free GPUs, or for GPUs
-        with `min_free`. With named GPUs, it waits until nobody else uses or has claimed them.
+        with `min_free`. With named GPUs, it waits until no other process uses or has
+        claimed them.
     on_wait
         A function. Each time the GPUs are not free, it gets a line that names their users.
     in_process
@@ -188,15 +189,18 @@ def wait_for(
     min_free: str | int | None = None,
     model: str | None = None,
 ) -> Coroutine[Any, Any, Choice]:
-    """Wait until GPUs are free, then choose them. Other cells and callbacks run meanwhile.
+    """Wait until GPUs are free, then choose them. The event loop runs meanwhile.
 
     >>> choice = await gpu_magic.wait_for(2, min_free="20GB")
+
+    In a notebook, later cells run after this `await`. To run other cells meanwhile, wait in a task:
+    `asyncio.create_task(gpu_magic.wait_for(2))`.
 
     Parameters
     ----------
     wanted
-        How many GPUs. Or which, as for `choose`: `"1,3"` or `[1, 3]` waits until nobody else uses or has
-        claimed GPUs 1 and 3.
+        How many GPUs. Or which, as for `choose`: `"1,3"` or `[1, 3]` waits until no other process
+        uses or has claimed GPUs 1 and 3.
     within
         How long to wait: "30m", or seconds. None: without a limit.
     by, order, force, growth, memory_limit, min_free, model

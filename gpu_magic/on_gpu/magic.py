@@ -46,7 +46,7 @@ class OnGpuMagic:
     def on_gpu(self, line: str, cell: str) -> Any:
         """Run a cell on one GPU, in every framework that it uses.
 
-        %%on_gpu 1          run the cell on cuda:1, which can also be typed: cuda:1, gpu:1 or /GPU:1
+        %%on_gpu 1          run the cell on cuda:1; also typed as cuda:1, gpu:1 or /GPU:1
         %%on_gpu smi:3      run it on nvidia-smi's GPU 3; also GPU-8f3a, the start of a UUID
         %%on_gpu cpu        run it on the CPU; also cpu:2, xpu:0 or mps
         %%on_gpu {n}        use a variable or an expression
