@@ -41,7 +41,7 @@ class GpuFitMagic:
         --batch 64          predict for a batch of this size
 
         A batch is a tensor, a tuple (inputs, targets), a dict of keywords, or a DataLoader. The step runs
-        several times on copies without data, so your model does not change, and no GPU starts.
+        several times on copies without data. Your model does not change, and CUDA does not start.
         Prints, file writes and network calls of your function also happen during the prediction. The rows
         show the memory at the peak. A step that branches on data cannot be predicted. The error names the
         line. For JAX, type a call after JAX has started.

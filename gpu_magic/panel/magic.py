@@ -25,7 +25,7 @@ class GpuPanelMagic:
         %gpu_panel          memory, utilization, temperature, power and users of each GPU, once a second
 
         Click GPUs in the order of cuda:0, cuda:1, …, then "Use these". After CUDA has started, another
-        choice needs a restart of the kernel: the panel offers it, and keeps the choice.
+        choice needs a restart of the kernel. The panel offers the restart and keeps the choice.
         """
         if request := read("%gpu_panel", line).request:
             instead = f" To choose by typing: %gpus {request}" if is_request(request) else ""

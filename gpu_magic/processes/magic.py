@@ -27,7 +27,7 @@ class GpuPsMagic:
         %gpu_ps end train.ipynb  the same by its name in the list
 
         --yes                    end it without a question
-        --kill                   kill it (SIGKILL) if it did not end within 5 s
+        --kill                   send SIGKILL, at least 5 s after an end that had no effect
         """
         options = read("%gpu_ps", line)
         wrong, _, which = options.request.partition("end ")
