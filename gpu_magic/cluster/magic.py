@@ -37,15 +37,15 @@ class GpuClusterMagic:
         """Start one engine per GPU: an interpreter that sees only that GPU, as cuda:0.
 
         %gpu_cluster             start one for each GPU of this kernel, or show those that run
-        %gpu_cluster 2,0         start them on these GPUs; also auto:4, and other GPUs as after %gpus
-        %gpu_cluster -n 2        start them on the kernel's first two GPUs; also --count 2
-        %gpu_cluster restart 2   restart engine 2; without a number, those that have ended
+        %gpu_cluster 2,0         start engines on these GPUs; also auto:4, and other GPUs as after %gpus
+        %gpu_cluster -n 2        start engines on the kernel's first two GPUs; also --count 2
+        %gpu_cluster restart 2   restart engine 2; without a number, engines that have ended
         %gpu_cluster stop        end all engines
 
         --profile slurm -n 16    start engines with this IPython profile (ssh, Slurm)
         --force                  allow GPUs outside those that the kernel was given
 
-        ipyparallel's %%px runs a cell in each engine, and %autopx runs all cells there.
+        ipyparallel's %%px runs a cell in each engine. %autopx runs all cells there.
         gpu_magic.map(function, items) calls a function in free engines. Each engine is a rank for
         torch.distributed, jax.distributed and TensorFlow, and keeps its variables. With a profile, the
         engines of a host divide its GPUs. Engines also work after CUDA has started, and end with this

@@ -41,10 +41,10 @@ class GpuFitMagic:
         --batch 64          predict for a batch of this size
 
         A batch is a tensor, a tuple (inputs, targets), a dict of keywords, or a DataLoader. The step runs
-        several times on copies without data. Your model does not change, and CUDA does not start.
+        several times on copies without data. Your model does not change. CUDA does not start.
         Prints, file writes and network calls of your function also happen during the prediction. The rows
-        show the memory at the peak. A step that branches on data cannot be predicted. The error names the
-        line. For JAX, type a call after JAX has started.
+        show the memory at the peak. %gpu_fit cannot predict a step that branches on data. The error names
+        the line. For JAX, type a call after JAX has started.
         %gpu_fit does not support Keras, TensorFlow and CuPy.
         """
         options = read("%gpu_fit", line.rstrip("; "), partial(text_named, self._shell))

@@ -45,7 +45,7 @@ class MoveMagics:
     def to_cpu(self, line: str) -> None:
         """Move variables to the CPU. CuPy arrays become NumPy arrays. %to_gpu? shows more.
 
-        %to_cpu model optimizer   move these
+        %to_cpu model optimizer   move these variables
         --all, --dry-run          as in %to_gpu
         """
         self._move(read("%to_cpu", line, partial(text_named, self.shell)), device="cpu", magic="%to_cpu")

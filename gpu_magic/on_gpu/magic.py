@@ -53,7 +53,7 @@ class OnGpuMagic:
         %%on_gpu 0,1 --mirror
                             run it under a tf.distribute.MirroredStrategy over these GPUs
 
-        --only torch,jax    set only these: torch, tensorflow, jax, cupy, keras
+        --only torch,jax    set only these frameworks: torch, tensorflow, jax, cupy, keras
         --or-cpu            run on the CPU, and print why, if the GPU cannot be used
         --background eval   run in a thread as task eval while other cells run: see %gpu_tasks
         -v, --verbose       print where the cell ran

@@ -22,11 +22,11 @@ class GpuPsMagic:
     def gpu_ps(self, line: str) -> None:
         """List your own processes on GPUs (other notebooks, scripts, this kernel), or end one.
 
-        %gpu_ps                  list them, with their memory on each GPU and their claims
+        %gpu_ps                  list your processes, with their memory on each GPU and their claims
         %gpu_ps end 4711         ask, then end this process, and print whether it ended within 5 s
         %gpu_ps end train.ipynb  the same by its name in the list
 
-        --yes                    end it without a question
+        --yes                    end the process without a question
         --kill                   send SIGKILL, at least 5 s after an end that had no effect
         """
         options = read("%gpu_ps", line)
