@@ -47,7 +47,7 @@ _OPTIONS = {
     "min_free": '"20GB"',
     "model": '"A100"',
 }
-_DRIVER_SECONDS, _LOOK_SECONDS = 5.0, 0.01
+_DRIVER_SECONDS, _LOOK_SECONDS = 5.0, 0.1
 _MOST_BYTES = 64 << 20  # of a notebook that is read for what it asks
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.process.front_end import hear_every_page
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
@@ -50,7 +48,6 @@ class PageComm:
         # A comm that is given up tells the pages: it is kept for as long as this process lives.
         self._comm, self._manager = _kernel_comm(kernel, _NAME)
         self._comm.on_msg(self._receive)
-        hear_every_page(self._comm)
 
     def open(self) -> None:
         """Let pages find it."""
@@ -69,6 +66,9 @@ class PageComm:
     def _receive(self, message: dict[str, Any]) -> None:
         with self._lock:  # messages come in on several threads, where JupyterLab has a subshell for them
             if self._receiver is None:
+                from gpu_magic.process.front_end import hear_every_page  # `%load_ext` does not need it
+
+                hear_every_page(self._comm)
                 self._receiver = self._make(self._comm.send)
         self._receiver.receive(message["content"]["data"])
 

@@ -235,6 +235,7 @@ def test_a_kernel_of_another_language_shows_the_machine_and_chooses_nothing(lab:
     name = lab.add_kernel("other", str(tmp_path), module="other")
     notebook = lab.open("print 1", kernel=name, own_page=True)
     expect(notebook.chip).to_have_text("4 of 4 GPUs free")
+    expect(notebook.chip).to_have_css("border-top-style", "solid")  # no kernel has sent its style
     notebook.chip.click()
     expect(notebook.page.locator(".gm-machine li")).to_have_count(4)
     expect(notebook.page.get_by_role("button", name="Use in this notebook")).to_have_count(0)

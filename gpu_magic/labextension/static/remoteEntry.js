@@ -27,8 +27,9 @@
       const machine = Object.assign(document.createElement("link"), { rel: "stylesheet", href: new URL("machine.css", here) });
       // The panel's style: a kernel's own takes its place, which can be of another version (connection.js).
       const panel = Object.assign(document.createElement("style"), { id: "gpu-magic-style" });
-      panel.textContent = await fetch(new URL("panel.css", here)).then((answer) => answer.text());
       document.head.append(machine, panel);
+      const style = fetch(new URL("panel.css", here)).then((answer) => answer.text());
+      style.then((text) => (panel.textContent ||= text));
       const module = { __esModule: true, default: makePlugin(modules) };
       return () => module;
     },
