@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from concurrent.futures import Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Device, GpuProcess
 
 __all__ = [
+    "LATE",
     "LONGEST_ERROR",
     "Cluster",
     "Engine",
@@ -55,6 +56,7 @@ _INTERRUPTED = 5.0  # seconds that an engine may take to answer an interrupt
 _CONTROLLER = 5.0  # seconds that the controller may take to answer
 _NOTED = 30.0  # seconds until the end of an engine is written after ipyparallel's controller knows of it
 _AGAIN = 1.0  # seconds between two looks at what the engines do
+LATE = 10.0  # seconds that outputs may come after the result
 LONGEST_ERROR = 200  # characters
 _START_ANEW = "To start again: %gpu_cluster stop, then %gpu_cluster"
 
@@ -160,7 +162,8 @@ class Cluster:
     ) -> None:
         self.client, self._processes, self._end, self._how_to_restart = client, processes, end, how_to_restart
         self.engines = {engine.number: engine for engine in engines}
-        self._interrupted: dict[int, Future[Any]] = {}  # work that has not ended, by the number of its engine
+        # By the number of an engine: its work, and what it was asked after that. One reply shows it is free.
+        self._interrupted: dict[int, tuple[Future[Any], ...]] = {}
         self._busy: set[int] = set()
         self._since: dict[int, float] = {}
         self._stopped = threading.Event()
@@ -310,10 +313,15 @@ class Cluster:
 
         Code in C that does not check for signals continues, such as a collective that waits for other ranks.
         """
-        self._interrupted.update(running)
+        self._interrupted.update((number, (work,)) for number, work in running.items())
         if left := [number for number in running if self._is_left(number)]:
             self.client.send_signal(signal.SIGINT, targets=left, block=False)
-            wait(running.values(), _INTERRUPTED)
+            # One that comes while an engine replies can cost that reply, but not the next one, too.
+            for number in left:
+                self._interrupted[number] = running[number], self.client[number].apply_async(bool)
+            deadline = time.monotonic() + _INTERRUPTED
+            for number in left:
+                wait(self._interrupted[number], max(deadline - time.monotonic(), 0), FIRST_COMPLETED)
         return [self.engines[number] for number in left if self._is_left(number)]
 
     @public
@@ -326,8 +334,8 @@ class Cluster:
 
     def _is_left(self, number: int) -> bool:
         """Return whether an engine still runs what was interrupted."""
-        work = self._interrupted.get(number)
-        return work is not None and not work.done() and number in self.client.ids
+        work = self._interrupted.get(number, ())
+        return bool(work) and not any(one.done() for one in work) and number in self.client.ids
 
     def _name_gpus(self) -> None:
         """Have ipyparallel write the GPUs of an engine where it writes which engine a result comes from."""

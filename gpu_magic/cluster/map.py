@@ -21,7 +21,7 @@ from IPython.display import display
 from tqdm import tqdm
 
 from gpu_magic.cluster.calls import Failure, call, forget, keep
-from gpu_magic.cluster.cluster import about, capitalized, current_cluster
+from gpu_magic.cluster.cluster import LATE, about, capitalized, current_cluster
 from gpu_magic.errors import CallFailed, ClusterError, show_as
 from gpu_magic.gpus.request import Named, parse
 from gpu_magic.gpus.select import vendor_of
@@ -43,7 +43,6 @@ _AHEAD = 8
 _QUIET = 0.25  # seconds without a reply: what runs now is in the function
 _LOOK = 0.1  # seconds between two looks at what calls write, and at which engines are there
 _BAR = 1.0  # seconds until a bar is shown
-_LATE = 1.0  # seconds that output may come after its call's result
 _NAME, _ITEM = 40, 60  # characters in a message
 
 
@@ -99,7 +98,8 @@ class _Calls:
         # Positions of items whose calls have returned; None: an engine has the function.
         self._done: SimpleQueue[int | None] = SimpleQueue()
         self._found: dict[int, Any] = {}
-        # By the position of the item: the call, what the client collects of its output, and what was shown.
+        # By the position of the item: the call, what ipyparallel collects of its output, and what was shown.
+        # The client itself forgets a call's output with its reply, which may be there before we look.
         self._output: dict[int, tuple[Any, Mapping[str, Any], dict[str, int]]] = {}
 
     def results(self) -> list[Any]:
@@ -122,7 +122,7 @@ class _Calls:
                 while self._ready and len(self._open) < ahead * len(view.targets):
                     position, item = self._ready.popleft()
                     reply = self._open[position] = view.apply_async(function, self._token, item)
-                    self._output[position] = reply, self._client.metadata[reply.msg_ids[0]], {}
+                    self._output[position] = reply, reply.metadata, {}
                     reply.add_done_callback(lambda _, position=position: self._done.put(position))
                 if time.monotonic() >= look:
                     look = time.monotonic() + _LOOK
@@ -133,7 +133,7 @@ class _Calls:
                         bar = progress(desc=self._name, total=len(self._items), unit="call", disable=None)
                     if bar is not None:
                         bar.update(len(self._found) - bar.n)
-            self._show(_LATE)
+            self._show(LATE)
         finally:
             if bar is not None:
                 bar.update(len(self._found) - bar.n)
@@ -170,7 +170,7 @@ class _Calls:
             # Engines that do something else are left to it.
             own = {number: reply for number, reply in forgotten.items() if self._kept[number].done()}
             left = self._cluster.interrupt(own)
-            self._show(_LATE)
+            self._show(LATE)
             if (ended := self._ended()) and not isinstance(error, KeyboardInterrupt | CallFailed):
                 error = self._engines_ended(ended)
             if (again := [*ended, *left]) and self._cluster.can_restart:

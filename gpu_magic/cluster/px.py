@@ -12,7 +12,7 @@ from ipyparallel.client.magics import ParallelMagics
 from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
 
-from gpu_magic.cluster.cluster import Cluster, EngineNumber, as_line, capitalized, current_cluster
+from gpu_magic.cluster.cluster import LATE, Cluster, EngineNumber, as_line, capitalized, current_cluster
 from gpu_magic.errors import GpuMagicError, show_as
 from gpu_magic.text import counted
 
@@ -38,6 +38,17 @@ class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
             if time.monotonic() >= deadline:
                 return False
         return True
+
+    def get(self, *args: Any, **options: Any) -> Any:
+        """Return what ipyparallel does, once what the engines wrote is here, too.
+
+        Outputs may come after the result, and ipyparallel gives them what is left of its first two seconds.
+        """
+        try:
+            return super().get(*args, **options)
+        finally:
+            if self.done():
+                self.wait_for_output(LATE)
 
     def _note_failed(self) -> None:
         pairs = zip(self._targets, self._children, strict=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ipyparallel import AsyncResult, LoadBalancedView
 
 import gpu_magic
 from tests.conftest import LIMIT
@@ -208,6 +209,21 @@ def test_what_calls_write_is_shown_behind_the_position_of_their_item(
     with pytest.raises(gpu_magic.CallFailed):
         gpu_magic.map(speaks, ["b"])
     assert capsys.readouterr().out == "[0] b is\n[0] here\n"
+
+
+def test_what_a_call_writes_is_shown_also_if_it_is_over_before_anybody_looks(
+    cluster: gpu_magic.Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply_async = LoadBalancedView.apply_async
+
+    def waits(view: LoadBalancedView, *args: object) -> AsyncResult:
+        reply = apply_async(view, *args)
+        reply.wait_for_output()
+        return reply
+
+    monkeypatch.setattr(LoadBalancedView, "apply_async", waits)
+    gpu_magic.map(print, ["a"])
+    assert capsys.readouterr().out == "[0] a\n"
 
 
 def test_what_calls_write_is_shown_while_they_run(

@@ -34,13 +34,16 @@ SHOWN = [
 LABEL = "GPU {} (NVIDIA A100-SXM4-80GB)"
 
 
-def run_and_interrupt(kernel: Kernel, cell: str, options: str = "") -> Reply:
-    """Run a cell in two engines, and interrupt it once it has begun in both."""
+def run_and_interrupt(
+    kernel: Kernel, cell: str, options: str = "", also: Callable[[], bool] = lambda: True
+) -> Reply:
+    """Run a cell in two engines, and interrupt it once it has begun in both, and something else is true."""
     for file in kernel.folder.glob("begun-*"):
         file.unlink()
     begin = "import os, pathlib; pathlib.Path('begun-' + os.environ['RANK']).touch()"
     return kernel.run_and_interrupt(
-        f"%%px {options}\n{begin}\n{cell}", lambda: len(list(kernel.folder.glob("begun-*"))) == 2
+        f"%%px {options}\n{begin}\n{cell}",
+        lambda: len(list(kernel.folder.glob("begun-*"))) == 2 and also(),
     )
 
 
@@ -73,6 +76,19 @@ def test_outputs_in_the_order_of_engines_name_their_gpus_too(engines: Kernel) ->
     assert reply.shown.count("next") == 2, reply
 
 
+def test_what_engines_wrote_is_shown_also_if_it_comes_late(engines: Kernel) -> None:
+    """ipyparallel lets a cell end two seconds after its begin, if it has its results by then."""
+    engines.run("""
+        import functools, threading
+        from gpu_magic.cluster.cluster import current_cluster
+        client = current_cluster().client
+        listen = functools.partial(client._iopub_stream.on_recv, client._dispatch_iopub, copy=False)
+        client._io_loop.add_callback(client._iopub_stream.stop_on_recv)
+        threading.Timer(3, client._io_loop.add_callback, [listen]).start()
+    """)
+    assert engines.run("%%px\nprint('late')").shown.count("late") == 2
+
+
 @pytest.mark.parametrize("options", SHOWN)
 def test_an_interrupt_reaches_the_engines_and_the_next_cell_runs(engines: Kernel, options: str) -> None:
     reply = run_and_interrupt(engines, "import time\ntime.sleep(600)", options)
@@ -80,8 +96,28 @@ def test_an_interrupt_reaches_the_engines_and_the_next_cell_runs(engines: Kernel
     assert engines.run("%%px\nprint('next')").shown.count("next") == 2
 
 
+def test_an_interrupt_that_comes_while_an_engine_replies_does_not_cost_the_engine(engines: Kernel) -> None:
+    """ipykernel then sends no reply."""
+    reply = run_and_interrupt(
+        engines,
+        """if os.environ["RANK"] == "1":
+            session = get_ipython().kernel.session
+            def waits(stream, kind, *args, send=session.send, **options):
+                if kind == "execute_reply":
+                    session.send = send
+                    pathlib.Path("replies").touch()
+                    __import__("time").sleep(600)
+                return send(stream, kind, *args, **options)
+            session.send = waits""",
+        also=(engines.folder / "replies").exists,
+    )
+    assert (reply.status, reply.traceback) == ("error", "KeyboardInterrupt")
+    assert engines.run("%%px\nprint('next')").shown.count("next") == 2
+
+
 def test_an_engine_that_does_not_answer_an_interrupt_is_named_and_can_be_ended(engines: Kernel) -> None:
-    reply = run_and_interrupt(engines, f"if os.environ['RANK'] == '1':\n    {HANGS}")
+    cell = f"if os.environ['RANK'] == '0':\n    raise ValueError\n{HANGS}"
+    reply = run_and_interrupt(engines, cell, also=lambda: "1 other engine still runs" in engines.heard)
     says = "Engine 1 (GPU 0) does not respond to the interrupt. To restart it: %gpu_cluster restart 1"
     assert reply.traceback == f"KeyboardInterrupt\n{says}"
     assert engines.run("%%px\n1").stderr == f"UsageError: {says}\n"
