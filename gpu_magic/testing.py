@@ -51,10 +51,10 @@ def simulate(
     order: str | None = None,
     **options: Any,
 ) -> Iterator[Machine]:
-    """Simulate a machine in a `with` block. All code in the block that uses pynvml reads this machine.
+    """Simulate a machine in a `with` block. In the block, all code that uses pynvml reads this machine.
 
     After the block, CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are as before. The machine starts without
-    processes, and `populate` starts some. In the block CUDA has not started, even if it had before.
+    processes. `populate` starts some. In the block CUDA has not started, even if it had before.
     `start_cuda` starts it in the simulation.
 
     Parameters

@@ -51,13 +51,13 @@ def cluster(
     ----------
     gpus
         As for `choose`. None: the GPUs of this process, in their order. Or a client of ipyparallel: the
-        cluster uses its engines, which do not end when the cluster is stopped.
+        cluster uses the client's engines. `stop()` does not end them.
     count
-        Use only the first GPUs, as many as this. None: all. With a profile: how many engines.
+        Use only the first `count` GPUs. None: all. With a profile: how many engines.
     force
         Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process started with.
     profile
-        An IPython profile. It says how ipyparallel starts engines: by ssh, Slurm, PBS and others.
+        An IPython profile. It says how ipyparallel starts engines, for example by ssh, Slurm or PBS.
 
     Returns
     -------
@@ -135,10 +135,11 @@ def map(  # noqa: A001 - it is `gpu_magic.map`; nothing here uses Python's own
 
     >>> losses = gpu_magic.map(train, [0.1, 0.01, 0.001])
 
-    Each engine gets the function once, with the names of the notebook that it uses. The function can be one
-    of the notebook, or a closure. Other names are those that `%%px` has defined in the engine. Printed lines
-    follow the position of their item. Calls are not ranks: RANK and similar variables are unset, and a call
-    does not see a process group that `%%px` has started. A busy engine takes part when it is free.
+    Each engine gets the function once, with the notebook's names that the function uses. The function can be
+    one of the notebook, or a closure. Other names are those that `%%px` has defined in the engine. Each
+    printed line starts with the position of its item. Calls are not ranks. RANK and similar variables are
+    unset. A call does not see a process group that `%%px` has started. A busy engine takes part when it is
+    free.
 
     Parameters
     ----------

@@ -30,9 +30,10 @@ class GpuDoctorMagic:
         %gpu_doctor --report   the same for an issue, without names and paths
         %gpu_doctor --json     the same as JSON, with all facts
 
-        It checks the driver and its libraries, the CUDA of each framework's build, CUDA_VISIBLE_DEVICES,
-        what started CUDA, device files, the container, MIG, compute modes, your other processes, and the
-        panel's packages. It changes nothing, imports no framework and does not start CUDA.
+        The checks cover the driver and its libraries, the CUDA of each framework's build,
+        CUDA_VISIBLE_DEVICES, what started CUDA, device files, the container, MIG, compute modes, your
+        other processes, and the panel's packages. %gpu_doctor changes nothing, imports no framework and
+        does not start CUDA.
         """
         options = read("%gpu_doctor", line)
         if options.request:

@@ -108,8 +108,8 @@ def wanted_in(text: str) -> int | None:
 class Framework(ABC):
     """A library that computes on GPUs.
 
-    The abstract members are required. The other members are optional, and their defaults are for a framework
-    without this capability. No method imports the framework. A method finds it in `sys.modules`. `problem`,
+    The abstract members are required. The other members are optional. Their defaults are for a framework
+    without the capability. No method imports the framework. A method finds it in `sys.modules`. `problem`,
     `name_of` and `narrow` ask the framework for its devices, which can start it. `scope` can also start it,
     if the block uses it.
 
@@ -180,7 +180,7 @@ class Framework(ABC):
         return False
 
     def is_started(self) -> bool:
-        """Return whether it has found its devices, and will not look for others."""
+        """Return whether it has found its devices, and will not look for other devices."""
         return self.has_gpu()
 
     def without_cuda(self) -> str:

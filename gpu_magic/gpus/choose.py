@@ -50,8 +50,8 @@ def guard() -> Guard:
     Returns
     -------
     Guard
-        Its `can_change` is True if a choice can take effect. If not, it also has when CUDA started, the cell
-        or import that started CUDA, and the GPUs that the process keeps.
+        Its `can_change` is True if a choice can take effect. If not, the guard also has when CUDA started,
+        the cell or import that started CUDA, and the GPUs that the process keeps.
 
     """
     return ask_guard(current())
@@ -76,7 +76,7 @@ def choose(
     restart: bool = False,
     strict: bool = False,
 ) -> Choice:
-    """Choose the GPUs that CUDA will see in this process, before a framework starts it.
+    """Choose the GPUs that CUDA will see in this process, before a framework starts CUDA.
 
     Parameters
     ----------
@@ -106,13 +106,13 @@ def choose(
         their names ("A100").
     wait
         How long to wait for the GPUs: "30m", "1h30m", or seconds. `auto` waits for free GPUs, or for GPUs
-        with `min_free`. With named GPUs, it waits until no other process uses or has
-        claimed them.
+        with `min_free`. With named GPUs, `choose` waits until no other process uses or
+        has claimed them.
     on_wait
         A function. Each time the GPUs are not free, it gets a line that names their users.
     in_process
-        After CUDA has started: the imported frameworks use these of the process's GPUs from here on. The only
-        other option is `dry_run`.
+        After CUDA has started: the imported frameworks use only these visible GPUs from here on. You can
+        combine `in_process` only with `dry_run`.
     restart
         If it is too late: restart the kernel. The next `%load_ext gpu_magic` in it applies the choice.
     strict
@@ -204,7 +204,7 @@ def wait_for(
     within
         How long to wait: "30m", or seconds. None: without a limit.
     by, order, force, growth, memory_limit, min_free, model
-        As for `choose`. With a number and without `min_free`, it waits for GPUs that nobody uses.
+        As for `choose`. With a number and without `min_free`, `wait_for` waits for GPUs that nobody uses.
 
     Returns
     -------

@@ -64,7 +64,7 @@ def launch(
     gpus
         As for `choose`. None: the GPUs of this process, in their order.
     count
-        Use only the first GPUs, as many as this. None: all.
+        Use only the first `count` GPUs. None: all.
     each
         Start the command once for each GPU. Each process sees only its GPU, and has GPU_MAGIC_INDEX and
         GPU_MAGIC_COUNT in its environment.
@@ -75,7 +75,8 @@ def launch(
     force
         Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process started with.
     only_free
-        Only GPUs that nobody else uses or has claimed. GPUs of this process's other commands are not free.
+        Only GPUs that no other process uses or has claimed. GPUs of this process's other commands are not
+        free.
     min_free
         With `auto`: GPUs with at least this much free memory: "20GB", or bytes.
     wait
@@ -87,7 +88,7 @@ def launch(
     Returns
     -------
     Task
-        It has `wait()`, `stop()`, `output`, `ranks` and `code`. Its output is deleted with it.
+        It has `wait()`, `stop()`, `output`, `ranks` and `code`. gpu_magic deletes the output with the task.
 
     Raises
     ------

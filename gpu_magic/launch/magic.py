@@ -81,8 +81,8 @@ class GpuLaunchMagic:
         --force             allow GPUs outside those that the kernel was given
         --dry-run           print the command as for a shell, and start nothing
 
-        It also works after CUDA has started. An interrupt, or the end of this kernel, ends the command with
-        all that it started.
+        You can also launch after CUDA has started. An interrupt, or the end of this kernel, ends the command
+        with all that it started.
         """
         options = read_command("%gpu_launch", line)
         script = self._script(options, cell)
@@ -231,7 +231,7 @@ class GpuTasksMagic:
 
         %gpu_tasks              list all tasks
         %gpu_tasks NAME         show the output of a command, or the value of a cell
-        %gpu_tasks wait NAME    wait until the task ends, and show it or its error. Without a name: all
+        %gpu_tasks wait NAME    wait until the task ends, and show its result or error. Without a name: all
         %gpu_tasks stop NAME    end a command with all that it started, or interrupt a cell
 
         Separate several names by commas: %gpu_tasks wait train, eval. An interrupt ends only the waiting.

@@ -40,15 +40,15 @@ class GpuTimeMagic:
         """Print the time of a cell, as %%time does, and the utilization, memory and energy of each GPU.
 
         %%gpu_time         measure this cell
-        %%gpu_time --json  print it as JSON
+        %%gpu_time --json  print the record as JSON
         %gpu_time train()  measure one line
         %gpu_time on       print a line after every cell that uses a GPU; %gpu_time off ends that
         %gpu_time report   list the measured cells, the longest first: gpu_magic.history() as a table
 
         The time ends when the GPUs have finished the work of PyTorch, JAX and TensorFlow, as after
-        torch.cuda.synchronize(). For each GPU it prints the mean utilization, the idle time, the peak
-        memory of this process, the memory that stayed, and the joules of the whole GPU. %%gpu_time resets
-        the peaks of PyTorch and TensorFlow, so that the cell's peak is exact. %gpu_time on does not.
+        torch.cuda.synchronize(). For each GPU, %%gpu_time prints the mean utilization, the idle time, the
+        peak memory of this process, the memory that stayed, and the joules of the whole GPU. %%gpu_time
+        resets the peaks of PyTorch and TensorFlow, so that the cell's peak is exact. %gpu_time on does not.
         """
         __tracebackhide__ = True
         shell, word = self._shell, line.partition("#")[0].strip()

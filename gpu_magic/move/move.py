@@ -53,7 +53,7 @@ def to_gpu(
     thing
         A tensor or array of PyTorch, TensorFlow, JAX or CuPy, a PyTorch module or optimizer, or an object
         with `.to(device)`. Or a list, tuple, dict, dataclass or other object that holds these, to any depth.
-        Tied weights stay tied, and views stay views.
+        Tied weights stay tied. Views stay views.
     device
         As for `on_gpu`. None: the GPU of the `on_gpu` block around the call, or else `cuda:0`.
     numpy

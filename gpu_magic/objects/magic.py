@@ -45,7 +45,7 @@ class ObjectsMagics:
         %gpu_free           drop the last traceback and outputs (Out, _) on GPUs, and empty the caches
         %gpu_free --dry-run  print what it would drop, and drop nothing
 
-        It prints the memory in use on each GPU before and after, and the variables that hold the rest.
+        The output has the memory in use on each GPU before and after, and the variables that hold the rest.
         """
         options = read("%gpu_free", line)
         if options.request:

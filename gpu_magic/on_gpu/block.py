@@ -51,18 +51,18 @@ def on_gpu(
         As after `%%on_gpu`: `0`, `"cuda:0"`, `"/GPU:0"`, `"smi:3"`, `"GPU-8f3a"`, `"cpu"`, `"cpu:2"`. Or a
         framework's own device (`torch.device("cuda:1")`, `jax.devices()[1]`), or one of `gpus()`.
     only
-        Set only these of torch, tensorflow, jax, cupy and keras: `"torch"`, `"torch,tensorflow"` or
+        Set only some of torch, tensorflow, jax, cupy and keras: `"torch"`, `"torch,tensorflow"` or
         `["torch"]`. None: all.
     or_cpu
         If the device cannot be used, run on the CPU and print a line.
     mirror
-        With several devices: run in the scope of a `tf.distribute.MirroredStrategy` over exactly these.
+        With several devices: run in the scope of a `tf.distribute.MirroredStrategy` over the devices.
 
     Returns
     -------
     OnGpu
         A context manager, and a decorator for functions. You can use it several times, and nest it.
-        `as device` gives the device of the framework that the code uses, PyTorch before the others:
+        `as device` gives the device of the framework that the code uses, PyTorch first if it uses several:
         `torch.device("cuda:1")`, `"/GPU:1"`, an object of JAX or CuPy.
 
     Raises

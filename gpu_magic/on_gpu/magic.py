@@ -47,19 +47,20 @@ class OnGpuMagic:
         """Run a cell on one GPU, in every framework that it uses.
 
         %%on_gpu 1          run the cell on cuda:1; also typed as cuda:1, gpu:1 or /GPU:1
-        %%on_gpu smi:3      run it on nvidia-smi's GPU 3; also GPU-8f3a, the start of a UUID
-        %%on_gpu cpu        run it on the CPU; also cpu:2, xpu:0 or mps
+        %%on_gpu smi:3      run the cell on nvidia-smi's GPU 3; also GPU-8f3a, the start of a UUID
+        %%on_gpu cpu        run the cell on the CPU; also cpu:2, xpu:0 or mps
         %%on_gpu {n}        use a variable or an expression
         %%on_gpu 0,1 --mirror
-                            run it under a tf.distribute.MirroredStrategy over these GPUs
+                            run the cell under a tf.distribute.MirroredStrategy over these GPUs
 
         --only torch,jax    set only these frameworks: torch, tensorflow, jax, cupy, keras
         --or-cpu            run on the CPU, and print why, if the GPU cannot be used
         --background eval   run in a thread as task eval while other cells run: see %gpu_tasks
         -v, --verbose       print where the cell ran
 
-        It sets the default device of PyTorch, TensorFlow, JAX and CuPy for the cell, also in a framework
-        that the cell imports. If a framework that the cell uses cannot run there, the cell does not run.
+        For the cell, %%on_gpu sets the default device of PyTorch, TensorFlow, JAX and CuPy, also in a
+        framework that the cell imports. If a framework that the cell uses cannot run there, the cell does
+        not run.
         """
         __tracebackhide__ = True
         # The code that runs the magic is below the frames of this one, the lazy one and run_cell_magic.

@@ -136,8 +136,8 @@ def panel() -> Panel:
     Returns
     -------
     Panel
-        A widget. A kernel has one, and marimo has one for each cell. One thread reads the machine while a
-        page shows the panel.
+        A widget. A kernel has one panel. marimo has one panel for each cell. One thread reads the machine
+        while a page shows the panel.
 
     """
     global _panel  # noqa: PLW0603 - a process has one

@@ -49,13 +49,14 @@ class Guard:
     by
         What started CUDA: `import kornia`, `PyTorch`. Empty if unknown.
     devices
-        The GPUs of a frozen process, as `cuda:0`, `cuda:1`, …. A GPU that NVML does not list is a UUID.
+        The GPUs of a process in which CUDA has started, as `cuda:0`, `cuda:1`, …. A GPU that NVML does not
+        list is a UUID.
     error
         The driver's error if CUDA cannot be used, as a number of the CUDA driver API. Else 0.
     vendor
         The vendor of the GPUs. With AMD's, read ROCm for CUDA here.
     is_known
-        Whether gpu_magic knows which devices a frozen process has.
+        If CUDA has started: whether gpu_magic knows which devices the process has.
 
     """
 
@@ -86,7 +87,7 @@ class Guard:
         return tuple(device if isinstance(device, str) else str(device.uuid) for device in self.devices)
 
     def ordinals(self, devices: Sequence[Device]) -> tuple[int, ...]:
-        """Return the i of `cuda:i` of each device that a frozen process has, in the order of the devices."""
+        """Return the i of `cuda:i` of each device that the process has, in the order of the devices."""
         places = {uuid: place for place, uuid in enumerate(self.uuids)}
         return tuple(places[str(one.uuid)] for one in devices if str(one.uuid) in places)
 

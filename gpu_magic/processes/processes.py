@@ -222,7 +222,7 @@ def end_process(
     Parameters
     ----------
     which
-        The number of the process, its name in `my_processes`, or one of these processes.
+        The number of the process, its name in `my_processes()`, or an item of that list.
     kill
         Send KILL, not TERM. For a process that has not ended 5 s after TERM.
     confirm
