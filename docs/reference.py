@@ -69,7 +69,7 @@ def magics() -> str:
         _GENERATED,
         (
             "`%gpus?` prints this help in a notebook. You can shorten an option if no other option "
-            "starts the same. The value of an option follows a space or `=`.\n"
+            "starts with the same letters. The value of an option follows a space or `=`.\n"
         ),
     ]
     for name, (kinds, module, class_) in MAGICS.items():

@@ -56,7 +56,7 @@ class ChoiceError(_OneLineError):
 class BindingError(_OneLineError, ImportError):
     """The package nvidia-ml-py is missing or cannot be imported. Nothing has changed.
 
-    The first use of a function such as `gpu_magic.gpus` raises it.
+    The first use of a function such as `gpu_magic.gpus` raises this error.
     """
 
 
@@ -82,7 +82,7 @@ class PlacementError(_OneLineError):
 
 
 class FitError(_OneLineError):
-    """The memory of a step cannot be predicted, because data decides what it does, or because it raises."""
+    """A step cannot be predicted, because data decides what it does, or because it raises an error."""
 
 
 class LaunchError(_OneLineError):
@@ -98,7 +98,7 @@ class LineError(_OneLineError):
 
 
 class ProcessError(_OneLineError):
-    """A process cannot be ended, and no signal was sent. Or the owners of processes are unknown."""
+    """A process cannot be ended, or the owners of processes are unknown. No signal was sent."""
 
 
 class SimulationError(_OneLineError):

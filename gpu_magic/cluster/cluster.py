@@ -184,7 +184,7 @@ class Cluster:
 
     @property
     def can_restart(self) -> bool:
-        """Whether `restart` can start engines again: gpu_magic has started them on this machine."""
+        """Whether gpu_magic started the engines on this machine, so that `restart` can start them again."""
         return self._processes is not None
 
     @property

@@ -86,7 +86,8 @@ class Claim:
     idle
         Whole seconds since its last cell ended. 0 while a cell runs. UNKNOWN for a process without cells.
     waits
-        Whether the process waits in line: it has no claim yet, and `auto` leaves the device to it.
+        Whether the process waits in line. The process then has no claim yet. `auto` leaves the device to this
+        process.
 
     """
 
@@ -141,7 +142,7 @@ class GpuProcess:
     age
         Whole seconds since it started.
     work
-        The most percent of the time since the last reading in which its kernels can have run. UNKNOWN at the
+        Percent. Its kernels ran for at most this part of the time since the last reading. UNKNOWN at the
         first reading.
     idle
         Whole seconds since its last cell or its last work on a GPU. UNKNOWN if gpu_magic has seen neither.
@@ -181,7 +182,7 @@ class GpuStatus:
         Bytes. `memory_used` is nvidia-smi's figure. Since driver R510 it leaves out what the driver reserves,
         so used + free can be less than the total.
     utilization
-        Percent of the last sampling period in which a kernel ran on the GPU.
+        Percent. A kernel ran on the GPU during this part of the last sampling period.
     temperature
         Degrees Celsius.
     power

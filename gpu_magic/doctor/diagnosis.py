@@ -55,7 +55,7 @@ _MEND = "margin:2px 8px;color:inherit;white-space:pre-wrap;overflow-wrap:anywher
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Diagnosis:
-    """The findings about this process's GPU set-up. It shows itself, with the fix of each finding.
+    """The findings about this process's GPU set-up. `Diagnosis` shows itself, with the fix of each finding.
 
     Parameters
     ----------
@@ -101,9 +101,9 @@ class Diagnosis:
         -------
         dict
             "summary" is a line. "findings" is a list with the fields of each `Finding`, errors first. "facts"
-            has everything that was read, with null for unknown values. The names of the first two do not
-            change. The names in "facts" change with the checks. "facts" has user names, paths and UUIDs,
-            which `report` leaves out.
+            has everything that was read, with null for unknown values. The keys "summary" and "findings"
+            and the fields of a finding do not change. The keys in "facts" change with the checks. "facts" has
+            user names, paths and UUIDs, which `report` leaves out.
 
         """
         return {"summary": self.summary, "findings": _plain(self.findings), "facts": _plain(self.facts)}
@@ -141,13 +141,13 @@ class Diagnosis:
 def doctor() -> Diagnosis:
     """Find errors of this process's GPU set-up: driver, builds, variables, permissions.
 
-    It changes nothing, imports no framework and does not start CUDA.
+    `doctor` changes nothing, imports no framework and does not start CUDA.
 
     Returns
     -------
     Diagnosis
         The `findings`, errors first, and the `facts`. A finding has `what`, `meaning` and `mend`, a command
-        to copy. The diagnosis shows itself as a page. `report()` returns a text for an issue, and `to_dict()`
+        to copy. The diagnosis shows itself as a page. `report()` returns a text for an issue. `to_dict()`
         returns values for JSON.
 
     """

@@ -38,8 +38,8 @@ class Finding:
     Parameters
     ----------
     severity
-        "wrong": a GPU cannot be used as intended. "worth knowing": the GPU can be used, and something else
-        may surprise you. "unknown": a source could not be read, or a check failed.
+        "wrong": a GPU cannot be used as intended. "worth knowing": the GPU can be used. Something else may
+        surprise you. "unknown": a source could not be read, or a check failed.
     about
         The subject, with the name of its row in the facts: "PyTorch", "driver".
     what

@@ -51,7 +51,7 @@ _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The peak GPU memory of one step, and on which visible GPUs it fits. It shows itself as a table.
+    """The peak GPU memory of one step, and on which visible GPUs it fits. `Fit` shows itself as a table.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Fit:
     verdict
         The result as a line.
     notes
-        What was assumed, a sentence each.
+        The assumptions, a sentence each.
 
     """
 

@@ -186,12 +186,12 @@ class Framework(ABC):
     def without_cuda(self) -> str:
         """If it is built without CUDA, return a sentence: how to install a build with CUDA. Else empty.
 
-        gpu_magic calls this before each choice, so it must not start the framework.
+        gpu_magic calls this method before each choice, so the method must not start the framework.
         """
         return ""
 
     def backend(self) -> str:
-        """Return the module of the framework that it computes with. Empty: it computes itself."""
+        """Return the module of the backend, for a framework such as Keras. Empty without a backend."""
         return ""
 
     def resolved(self, device: LogicalDevice) -> LogicalDevice:
@@ -247,7 +247,10 @@ class Framework(ABC):
         raise PlacementError(f"{self.name}'s arrays cannot be moved.")
 
     def copied(self, array: Any, device: LogicalDevice, memo: dict[Any, Any]) -> Any:
-        """Return a copy of an array on a device, when it is there. One move has one memo for all arrays."""
+        """Return a copy of an array on a device, when the copy is there.
+
+        One move has one memo for all arrays.
+        """
         raise PlacementError(f"{self.name}'s arrays cannot be moved.")
 
     # Memory.

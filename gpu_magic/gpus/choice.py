@@ -50,7 +50,7 @@ class Choice:
     memory
         How frameworks allocate memory, as a sentence. Empty if the choice does not set it.
     ordinals
-        With `--in-process`: the i of each device's `cuda:i`. Else None, and i is the position of the device.
+        With `--in-process`: the i of each device's `cuda:i`. Else None. i is then the position of the device.
     results
         With `--in-process`: the result in each framework, a sentence each.
     too_late

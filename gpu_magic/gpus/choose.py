@@ -36,7 +36,7 @@ def gpus() -> Gpus:
     Gpus
         One `Gpu` for each physical GPU, in the order of nvidia-smi, and what this process can see of them.
         Figures are in bytes, percent, degrees Celsius and watts. A figure that the driver does not give is
-        UNKNOWN. If no GPU can be read, there is no `Gpu`, and `problem` has the reason.
+        UNKNOWN. If no GPU can be read, there is no `Gpu`. `problem` then has the reason.
 
     """
     found = take_snapshot(current())
@@ -132,7 +132,7 @@ def choose(
     CudaInitializedError
         With `strict`: CUDA has started with other GPUs. Nothing has changed.
     KernelRestarting
-        With `restart`: it is too late, and the kernel is about to restart.
+        With `restart`: it is too late. The kernel is about to restart.
 
     Warns
     -----
@@ -204,7 +204,7 @@ def wait_for(
     within
         How long to wait: "30m", or seconds. None: without a limit.
     by, order, force, growth, memory_limit, min_free, model
-        As for `choose`. With a number and without `min_free`, `wait_for` waits for GPUs that nobody uses.
+        As for `choose`. With a number and without `min_free`, `wait_for` waits for free GPUs.
 
     Returns
     -------
@@ -214,8 +214,8 @@ def wait_for(
     Raises
     ------
     ChoiceError
-        At the call: nobody can wait for these GPUs. While it waits: the time ran out, or these GPUs can never
-        be chosen. Nothing has changed.
+        At the call: `wait_for` cannot wait for these GPUs. While it waits: the time ran out, or these GPUs
+        can never be chosen. Nothing has changed.
 
     Warns
     -----

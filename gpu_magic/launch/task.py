@@ -57,9 +57,9 @@ class Task(BackgroundTask):
     outputs
         Its output: an `Output` for each rank, and one for the launcher.
     causes
-        What on this machine may have made it fail, a clause each.
+        Possible causes of a failure on this machine, a clause each.
     first_failure
-        The first rank that wrote a traceback, and the traceback. None if it has not failed.
+        The first rank that failed with a traceback, and the traceback. None if there is no such rank.
 
     """
 
@@ -81,7 +81,7 @@ class Task(BackgroundTask):
 
     @property
     def shell_lines(self) -> str:
-        """The lines that do the same in a shell that lacks the variables which the launch removes."""
+        """The lines that run the command in a shell without the variables that the launch removes."""
         folder = self._commands[0].folder
         lines = [] if folder == str(Path.cwd()) else [f"cd {shlex.quote(folder)}"]
         for command in self._commands:
@@ -101,8 +101,8 @@ class Task(BackgroundTask):
     def start(self, name: str = "launch", *, is_attached: bool = False) -> Task:
         """Start the command, once. Return the task.
 
-        With `is_attached` it has this process's input, and without ranks also this process's output, as in a
-        shell.
+        With `is_attached` the command has this process's input, and without ranks also this process's output,
+        as in a shell.
         """
         self.name, self._began = name, time.monotonic()
         causes = Causes(self.files.path.parent)
@@ -175,7 +175,7 @@ class Task(BackgroundTask):
 
     @property
     def output(self) -> str:
-        """The output of the command. Of a long output, the end."""
+        """The output of the command, or the end of a long output."""
         return "".join(output.text for output in self.outputs)
 
     @property

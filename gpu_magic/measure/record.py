@@ -67,7 +67,7 @@ class GpuUsage:
         At most eight other processes that worked on it meanwhile. If the driver does not give work, the
         processes that had memory there.
     samples
-        Some hundred moments at most.
+        At most 240 readings of the GPU during the block.
 
     """
 
@@ -137,7 +137,7 @@ class CellUsage:
     user, system
         Seconds of CPU time of this process meanwhile, in its own code and in the system's.
     gpus
-        Its use of each GPU, in the order of frameworks. Empty if it used none.
+        Its use of each GPU, in the order of `cuda:0`, `cuda:1`, …. Empty if it used none.
     problem
         Why nothing is known of GPUs, as a sentence. Else empty.
     has_failed
@@ -241,7 +241,10 @@ def _energy_text(joules: float | Unknown) -> str:
 
 
 class History(list[CellUsage]):
-    """The records of cells, in the order in which they ran. It shows itself as a table, the longest first."""
+    """The records of cells, in the order in which they ran.
+
+    The list shows itself as a table, the longest cell first.
+    """
 
     def to_pandas(self) -> Any:
         """Return a `pandas.DataFrame` with a row for each cell and GPU. A cell without a GPU has one row."""

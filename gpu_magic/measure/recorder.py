@@ -92,7 +92,7 @@ class GpuTime:
     @property
     @public
     def usage(self) -> CellUsage:
-        """The record of the last block. It raises MeasurementError until the block has ended."""
+        """The record of the last block. `usage` raises MeasurementError until the block has ended."""
         if self._usage is None:
             raise MeasurementError("The figures are known when the block has ended.")
         return self._usage

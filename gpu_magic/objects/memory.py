@@ -93,7 +93,7 @@ def is_same_device(device: LogicalDevice | str, other: LogicalDevice) -> bool:
 
 
 class Devices(dict[str, int]):
-    """Bytes by device: `{"cuda:0": 4000, "cpu": 400}`. It shows itself with the physical GPUs."""
+    """Bytes by device: `{"cuda:0": 4000, "cpu": 400}`. `Devices` shows itself with the physical GPUs."""
 
     def __init__(self, memory: Mapping[LogicalDevice | str, tuple[int, int]], machine: LazySnapshot) -> None:
         found = sorted((str(device), here) for device, here in memory.items())
@@ -170,7 +170,7 @@ def _named(sizes: Mapping[str, int]) -> list[str]:
 
 
 class Freed(NamedTuple):
-    """The memory in use on each GPU, before and after, and what holds the rest. It shows itself as text.
+    """The memory in use on each GPU, before and after, and what holds the rest. `Freed` shows itself as text.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ class Freed(NamedTuple):
     unnamed
         Bytes on GPUs that the frameworks count and no variable holds.
     text
-        All of this, with the physical GPUs, and memory that a framework does not give back.
+        All figures in words, with the physical GPUs, and memory that a framework does not give back.
 
     """
 
@@ -203,8 +203,8 @@ class Freed(NamedTuple):
 def gpu_free(*, dry_run: bool = False) -> Freed:
     """Free GPU memory that only IPython's history, garbage or a framework's cache holds.
 
-    In IPython it drops the last error's traceback, and the outputs that hold GPU memory. Then it collects
-    garbage, and empties the cache of each imported framework.
+    In IPython, `gpu_free` drops the last error's traceback and the outputs if they hold GPU memory. Then
+    `gpu_free` collects garbage, and empties the cache of each imported framework.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
     -------
     Freed
         The memory in use on each GPU before and after, the dropped objects, and the variables that hold the
-        rest. It shows itself as text.
+        rest. The result shows itself as text.
 
     """
     ipython: Any = sys.modules.get("IPython")

@@ -69,7 +69,7 @@ def on_gpu(
     ------
     PlacementError
         `wanted` names no device. At the start of the block: a framework that the code uses cannot run on the
-        device, and the block has not run. At its end: the same, for a framework that the block imported.
+        device. The block has not run. At its end: the same, for a framework that the block imported.
 
     """
     if only is not None and not isinstance(only, str | Iterable):
@@ -94,7 +94,8 @@ class OnGpu:
     wants_gpu
         Whether one of the devices is a GPU.
     can_stop
-        Whether a framework that the block imports may be unable to run there. Every framework has a CPU.
+        Whether a framework that the block imports may be unable to run on the device. False for `cpu`,
+        because every framework can run there.
 
     """
 

@@ -45,7 +45,7 @@ class Guard:
         `frozen` (CUDA has started: too late), `forked` or `unclear` (a child that was forked after CUDA
         started, or may have been), `broken` (CUDA fails), or `unknown` (this platform gives no way to ask).
     since
-        When gpu_magic first saw that CUDA had started: `in cell [4]`. Empty if it did not.
+        When gpu_magic first saw that CUDA had started: `in cell [4]`. Empty if unknown.
     by
         What started CUDA: `import kornia`, `PyTorch`. Empty if unknown.
     devices
@@ -70,7 +70,7 @@ class Guard:
 
     @property
     def runtime(self) -> str:
-        """What processes use GPUs through: CUDA, or ROCm."""
+        """The runtime through which processes use GPUs: CUDA or ROCm."""
         return runtime_of(self.vendor)
 
     @property

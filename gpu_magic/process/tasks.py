@@ -28,7 +28,8 @@ class BackgroundTask(ABC):
     result
         The result to show. None: nothing to show.
     gpus
-        The GPUs of this process that it uses, in words. Empty if it uses none of them, as a command does.
+        The GPUs of this process that the task uses, in words. Empty if the task uses none of them. A command
+        uses none of them, because it runs in other processes.
 
     """
 
@@ -76,7 +77,7 @@ class BackgroundTask(ABC):
         return f"<{type(self).__name__} {self.name}: {self}>"
 
     def has_started(self, pid: int) -> bool:  # noqa: ARG002 - most kinds start no process
-        """Return whether a process was started by the task, or by one of its processes."""
+        """Return whether the task, or one of its processes, started a process."""
         return False
 
     def kept(self) -> Mapping[str, object]:
