@@ -37,15 +37,21 @@ _TAKES = {
 _JSON = [
     (
         "picked",
-        "in the order of `cuda:i`: `index` (null for a MIG instance), `gpu`, `uuid`, `name`. null if none",
+        (
+            "the GPUs in the order of `cuda:i`: `index` (null for a MIG instance), `gpu`, `uuid`, `name`. "
+            "null if none"
+        ),
     ),
     (
         "variables",
-        "of each command, `CUDA_VISIBLE_DEVICES` and the other variables of its GPUs",
+        "for each command: `CUDA_VISIBLE_DEVICES` and the other variables of its GPUs",
     ),
     (
         "holders",
-        "the picked GPUs that other processes use or claim. If nothing was started, all such GPUs",
+        (
+            "the picked GPUs that other processes use or claim. "
+            "If the GPUs are not free, all GPUs that other processes use or claim"
+        ),
     ),
     ("error", "only if nothing was started: the error message, as on stderr"),
     (
@@ -55,7 +61,7 @@ _JSON = [
 ]
 _STATUSES = [
     ("N", "the command ended with N"),
-    ("2", "nothing was started: an argument is wrong, or the GPUs are not free. `retry_after` tells which"),
+    ("2", "nothing was started: an argument is wrong (`retry_after` is null), or the GPUs are not free"),
     ("127", "the program exists, but the system cannot start it"),
     ("128 + N", "signal N ended the command"),
     ("130", "an interrupt ended the command, or the wait for its GPUs"),
@@ -109,8 +115,8 @@ def commands() -> str:
         ("gpu-magic doctor --report", "print a text for an issue, without names and paths"),
         ("gpu-magic doctor --json", "print the result and all facts as JSON"),
         ("gpu-magic kernel install", "add a Jupyter kernel that starts with GPUs"),
-        ("gpu-magic kernel list", "list the added kernels, and those that cannot start"),
-        ("gpu-magic kernel remove NAME", "remove one"),
+        ("gpu-magic kernel list", "list the added kernels, and print which of them cannot start"),
+        ("gpu-magic kernel remove NAME", "remove a kernel"),
     ]
     parts = [
         "# Command line\n",

@@ -36,7 +36,7 @@ class GpuClusterMagic:
     def gpu_cluster(self, line: str) -> None:
         """Start one engine per GPU: an interpreter that sees only that GPU, as cuda:0.
 
-        %gpu_cluster             start an engine for each GPU of this kernel, or show engines that run
+        %gpu_cluster             start an engine for each GPU of this kernel, or show the running engines
         %gpu_cluster 2,0         start engines on these GPUs; also auto:4, and other GPUs as after %gpus
         %gpu_cluster -n 2        start engines on the kernel's first two GPUs; also --count 2
         %gpu_cluster restart 2   restart engine 2; without a number, engines that have ended

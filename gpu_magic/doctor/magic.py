@@ -28,7 +28,7 @@ class GpuDoctorMagic:
 
         %gpu_doctor            the errors, what else is worth knowing, and the checks
         %gpu_doctor --report   the same for an issue, without names and paths
-        %gpu_doctor --json     the same as JSON, with all facts
+        %gpu_doctor --json     the same in JSON, with all facts
 
         The checks cover the driver and its libraries, the CUDA of each framework's build,
         CUDA_VISIBLE_DEVICES, what started CUDA, device files, the container, MIG, compute modes, your

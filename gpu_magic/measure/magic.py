@@ -40,7 +40,7 @@ class GpuTimeMagic:
         """Print the time of a cell, as %%time does, and the utilization, memory and energy of each GPU.
 
         %%gpu_time         measure this cell
-        %%gpu_time --json  print the record as JSON
+        %%gpu_time --json  print the measurement as JSON
         %gpu_time train()  measure one line
         %gpu_time on       print a line after every cell that uses a GPU; %gpu_time off ends that
         %gpu_time report   list the measured cells, the longest first: gpu_magic.history() as a table

@@ -35,9 +35,9 @@ class MoveMagics:
         --numpy torch       convert NumPy arrays to tensors (torch, jax or cupy); otherwise they stay
         --or-cpu            move to the CPU, and print why, if the GPU cannot be used
 
-        Models, optimizers, parameters, lists, dicts and objects change in place. Tied weights, views and
-        gradients stay. Tensors, arrays and tuples are new objects. %to_gpu lists other variables that keep
-        the old objects.
+        Models, optimizers, parameters, lists, dicts and objects change in place. Tensors, arrays and
+        tuples are new objects. Tied weights stay tied. Views stay views. Gradients also move. %to_gpu lists
+        other variables that keep the old objects.
         """
         options = read("%to_gpu", line, partial(text_named, self.shell))
         self._move(options, device=options.device, numpy=options.numpy, or_cpu=options.or_cpu)

@@ -44,7 +44,7 @@ class OnGpuMagic:
         self._shell: Any = shell
 
     def on_gpu(self, line: str, cell: str) -> Any:
-        """Run a cell on one GPU, in every framework that it uses.
+        """Run a cell on one GPU, in every framework that the cell uses.
 
         %%on_gpu 1          run the cell on cuda:1; also typed as cuda:1, gpu:1 or /GPU:1
         %%on_gpu smi:3      run the cell on nvidia-smi's GPU 3; also GPU-8f3a, the start of a UUID
