@@ -37,7 +37,7 @@ def modes_of(row: str) -> set[int]:
     *_, modes = line.removesuffix(" |").split(" | ")
     return {
         int(mode, 8)
-        for mode in re.findall(r"`(\d{4})`", modes.replace("`0600` while gpu_magic writes it", ""))
+        for mode in re.findall(r"`(\d{4})`", modes.replace("`0600` while gpu_magic writes the file", ""))
     }
 
 
