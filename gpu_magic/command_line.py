@@ -52,7 +52,7 @@ LAUNCH_OPTIONS = {
     "--wait 30m": "wait at most this long for the GPUs, then start",
     "--force": "allow GPUs outside CUDA_VISIBLE_DEVICES",
     "--dry-run": "print the command, start nothing",
-    "--json": "first print a line of JSON: the picked GPUs, or why none and when to try again",
+    "--json": "first print a line of JSON: the picked GPUs; or the reason, and when to try again",
 }
 # Seconds after which to try again if the GPUs are not free.
 _RETRY_AFTER = 60
