@@ -1,9 +1,9 @@
-"""Claims about drivers and frameworks that the code relies on, and programs that find out on a GPU whether they hold.
+"""Claims about drivers and frameworks that the code relies on, and programs that try the claims on a GPU.
 
-`python -m tests.gpu` tries all of them, each in a process of its own, and writes `report.json` and a table. A claim is
-one sentence, and a function below `programs` that finds out; it says what it saw, and whether that is what is claimed.
-There are three outcomes: confirmed, contradicted (with what was seen instead), and not tried (and why). What is measured
-and not judged says "measured".
+`python -m tests.gpu` tries all claims, each in a separate process, and writes `report.json` and a table. A claim is a
+sentence and a function below `programs`, which returns what it saw and whether the claim holds. The outcome of a claim
+is confirmed, contradicted (with the result), or not tried (with the reason). The outcome of a measurement is
+"measured".
 
-Nothing here needs more than gpu_magic and what it needs, so that `kit.py` can carry it to machines without network.
+This folder needs only gpu_magic and its dependencies, so that `kit.py` can pack it for machines without network.
 """

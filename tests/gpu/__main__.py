@@ -1,6 +1,6 @@
-"""`python -m tests.gpu [FOLDER]`: try every claim on this machine; leave `report.json` and `seen.md` in a folder.
+"""`python -m tests.gpu [FOLDER]`: try every claim on this machine; write `report.json` and `seen.md` to a folder.
 
-The exit status is 1 where a claim was contradicted, and 2 where there is no GPU to try any of them on.
+The exit status is 1 if a claim was contradicted, and 2 if there is no GPU.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ def main() -> int:
         prog="python -m tests.gpu", description="Try every claim on this machine."
     )
     parser.add_argument(
-        "folder", nargs="?", type=Path, default=Path(), help="where report.json and seen.md go"
+        "folder", nargs="?", type=Path, default=Path(), help="the folder for report.json and seen.md"
     )
-    parser.add_argument("--only", default="", metavar="TEXT", help="the claims with this in their names")
-    parser.add_argument("--seconds", type=float, default=ALL, help="the time for all (%(default)s)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only the claims with TEXT in their names")
+    parser.add_argument(
+        "--seconds", type=float, default=ALL, help="the time limit for all claims (%(default)s)"
+    )
     options = parser.parse_args()
     began = time.monotonic()
     here = look()
@@ -48,7 +50,7 @@ def main() -> int:
     summary = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
     print(f"{summary} in {report['seconds']:.0f} seconds: report.json and seen.md in {options.folder}")
     if report["stand-ins"]:
-        print("These are the tests' stand-ins for a driver: nothing of this was seen on a GPU.")
+        print("These results come from the tests' stand-ins for a driver, not from a GPU.")
     return 1 if counts["contradicted"] else 0
 
 

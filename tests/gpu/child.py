@@ -1,6 +1,6 @@
 """Runs one program in this process, which has imported nothing: `python -m tests.gpu.child PROGRAM ARGUMENTS FILE`.
 
-What it found goes to the file, as JSON, and so does the error that it ended with.
+It writes the result of the program, or the error, to the file as JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main(program: str, arguments: str, answer: str) -> int:
         found = found._asdict() if hasattr(found, "_asdict") else found
     except NotTriedError as reason:
         found = {"not tried": str(reason)}
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is what was seen
+    except Exception as error:  # noqa: BLE001 - any error is a result
         found = {"failed": f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
     with open(answer, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib takes its time
         json.dump(found, file)

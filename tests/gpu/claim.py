@@ -1,4 +1,4 @@
-"""What a claim is, and what a program says of one."""
+"""A claim, and the result of its program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Claim", "Need", "NotTriedError", "Outcome", "Program", "Seen", "claim", "measurement"]
 
-# What a claim can need of a machine: `needs.py` says whether it is there.
+# The needs that a claim can have of a machine. `needs.py` finds out whether they are met.
 Need: TypeAlias = Literal[
     "a driver",
     "whole GPUs",
@@ -31,16 +31,16 @@ Outcome: TypeAlias = Literal["confirmed", "contradicted", "not tried", "measured
 
 
 class Seen(NamedTuple):
-    """What a program has seen.
+    """The result of a program.
 
     Parameters
     ----------
     is_so
-        Whether it is what is claimed; of a measurement it says nothing.
+        Whether the claim holds. It means nothing for a measurement.
     what
-        What was seen, as a phrase.
+        The observation, as a phrase.
     figures
-        Numbers by their names, which say the unit.
+        Numbers by their names, which include the unit.
 
     """
 
@@ -50,7 +50,7 @@ class Seen(NamedTuple):
 
 
 class NotTriedError(Exception):
-    """A program has found that it can't be tried here; the text says why."""
+    """A program found that its claim cannot be tried here. The text is the reason."""
 
 
 Program: TypeAlias = "Callable[..., Seen]"
@@ -63,18 +63,18 @@ class Claim:
     Parameters
     ----------
     name
-        Its program: ``driver.before_and_after``, the module below `programs` and the function; and what follows a
-        colon where one function is for several.
+        The claim's program: ``driver.before_and_after``, the module below `programs` and the function. If one function
+        tries several claims, a colon and a name follow.
     sentence
-        What is claimed, as a sentence for administrators. Of a measurement, what is measured.
+        The claim, as a sentence for administrators. For a measurement, the thing that is measured.
     where
-        The file that relies on it, below `gpu_magic`.
+        The file below `gpu_magic` that relies on the claim.
     needs
-        What has to be there to try it.
+        The needs of the claim.
     is_judged
         False for a measurement.
     arguments
-        What the function is called with, as JSON.
+        The arguments of the function, as JSON.
 
     """
 
@@ -91,12 +91,12 @@ class Claim:
 
 
 def claim(sentence: str, where: str, *needs: Need) -> Callable[[Program], Program]:
-    """Make a claim of the function that finds out; see `Claim`."""
+    """Make the function the program of a claim; see `Claim`."""
     return _maker(sentence, where, needs, is_judged=True)
 
 
 def measurement(sentence: str, where: str, *needs: Need) -> Callable[[Program], Program]:
-    """Make a measurement of the function that measures: it is reported, and not judged."""
+    """Make the function the program of a measurement, which is reported and not judged."""
     return _maker(sentence, where, needs, is_judged=False)
 
 

@@ -1,4 +1,4 @@
-"""All claims, in the order of the table: the quick ones come first."""
+"""All claims, in the order of the table, starting with the quick ones."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _ORDER = (
     "measuring",
     "costs",
 )
-# They take next to nothing of a GPU, and measure nothing: several of these run at once.
+# Programs that hardly use a GPU and measure nothing. Several of them run at once.
 _LIGHT = ("driver", "forks", "masks", "order", "starts_pytorch", "starts_others", "choosing")
 
 
 def _claims_of(name: str) -> tuple[Claim, ...]:
-    """Return a module's claims: those of its functions, and a list where one function is for several."""
+    """Return a module's claims: the claims of its functions, and its list `CLAIMS`, if there is one."""
     module = import_module(f"tests.gpu.programs.{name}")
     of_functions = (getattr(value, "claim", None) for value in vars(module).values())
     return (*filter(None, of_functions), *getattr(module, "CLAIMS", ()))

@@ -1,8 +1,8 @@
-"""Makes a folder that tries all claims by one command, on a machine with a GPU, PyTorch, and no network.
+"""Makes a folder that tries all claims with one command, on a machine with a GPU and PyTorch, but without network.
 
 Usage: python -m tests.gpu.kit FOLDER [--python-version 3.12] [--machine x86_64]
 
-It holds the wheels of gpu_magic and of all that it needs, but for PyTorch, for one version of Python on Linux.
+The folder has the wheels of gpu_magic and its dependencies, without PyTorch, for one version of Python on Linux.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ __all__ = ["LARGEST", "lacking", "make", "size_of"]
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 LARGEST = 60 << 20  # bytes
-# Beside gpu_magic: what claims about kernels need.
+# Packages that claims about kernels need, in addition to gpu_magic.
 PACKAGES = ("ipykernel",)
-# Not for the machine with the GPU.
+# Files that the machine with the GPU does not need.
 _LEFT_OUT = ("test_*.py", "kit.py", "seen.*", "reports", "unpack.py", "run.sh", "__pycache__")
 _README = """\
-This folder tries on a machine with an NVIDIA GPU what gpu_magic relies on, of the driver and of frameworks.
+This folder tries the claims about the driver and frameworks that gpu_magic relies on. It needs an NVIDIA GPU.
 
     ./run
 
-It takes the first Python {python_version} here that has PyTorch; PYTHON=/path/to/python ./run takes another one. It needs no
-network, no root and no pip, and installs nothing outside this folder. It takes up to 8 minutes, and uses one GPU, the
-one with the least memory in use among those that CUDA_VISIBLE_DEVICES allows, and for a moment a second one.
+The command uses the first Python {python_version} on this machine that has PyTorch. To use another Python, run
+PYTHON=/path/to/python ./run. The command needs no network, no root and no pip, and installs nothing outside this
+folder. It runs for up to 8 minutes. It uses one GPU: of the GPUs that CUDA_VISIBLE_DEVICES allows, the one with the
+least memory in use. For a moment it also uses a second GPU.
 
-It leaves report.json and seen.md here. The report names GPUs, versions and the date, four digits of each GPU's
-UUID, and nothing of the host or of you.
+It writes report.json and seen.md to this folder. The report contains the GPUs, four digits of each GPU's UUID,
+versions and the date. It contains nothing about the host or about you.
 """
 
 
@@ -47,16 +48,16 @@ def make(folder: Path, python_version: str, machine: str = "x86_64") -> None:
     Parameters
     ----------
     folder
-        Where; one that is there already is replaced.
+        The folder. An existing folder is replaced.
     python_version
-        Of Python, ``3.12``.
+        The version of Python, ``3.12``.
     machine
-        The processor, as `uname -m` says it.
+        The processor, as `uname -m` prints it.
 
     Raises
     ------
     RuntimeError
-        A wheel that is needed is not there, or the folder is too large.
+        A wheel is missing, or the folder is too large.
 
     """
     if folder.exists():
@@ -90,7 +91,7 @@ def make(folder: Path, python_version: str, machine: str = "x86_64") -> None:
         check=True,
     )
     shutil.copytree(HERE, folder / "tests" / "gpu", ignore=shutil.ignore_patterns(*_LEFT_OUT))
-    # A package of its own, which goes before any "tests" that somebody's package has left in site-packages.
+    # A package, which Python finds before a "tests" that another package has left in site-packages.
     (folder / "tests" / "__init__.py").touch()
     shutil.copy(HERE / "unpack.py", folder)
     script = folder / "run"
@@ -103,14 +104,14 @@ def make(folder: Path, python_version: str, machine: str = "x86_64") -> None:
         message = f"the kit lacks {', '.join(missing)}"
         raise RuntimeError(message)
     if (size := size_of(folder)) >= LARGEST:
-        message = f"the kit has {size >> 20} MiB, and is to have less than {LARGEST >> 20}"
+        message = f"the kit has {size >> 20} MiB, but must have less than {LARGEST >> 20} MiB"
         raise RuntimeError(message)
 
 
 def lacking(wheels: Path, python_version: str) -> list[str]:
-    """Return what wheels in a folder need on that Python, and is not among them.
+    """Return the packages that wheels in a folder need on that Python and that are not in the folder.
 
-    pip reads what a package needs as for the Python that it runs on itself, also where it downloads for another one.
+    pip reads a package's requirements for the Python that pip runs on, even if it downloads for another Python.
     """
     target = {
         "python_version": python_version,
@@ -144,7 +145,7 @@ def size_of(folder: Path) -> int:
 
 def _target(python_version: str, machine: str) -> list[str]:
     """Return pip's options for the wheels of another Python."""
-    # The oldest glibc of each: the machine's can be newer, and PyTorch's own wheels need 2.28.
+    # The oldest glibc of each platform. The machine's glibc can be newer, and PyTorch's own wheels need 2.28.
     platforms = [f"manylinux{one}_{machine}" for one in ("2014", "_2_17", "_2_28")]
     abis = [f"cp{python_version.replace('.', '')}", "abi3", "none"]
     return [
@@ -157,7 +158,7 @@ def _target(python_version: str, machine: str) -> list[str]:
 
 
 def main() -> None:
-    """Make it where the command line says."""
+    """Make the folder that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m tests.gpu.kit")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--python-version", default="3.12")

@@ -1,4 +1,4 @@
-"""Whether what a claim needs is there: a reason where it is not."""
+"""The needs of claims: whether each need is met, and if not, why."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["missing", "why_not"]
 
 
 def missing(probed: Mapping[str, Any]) -> dict[Need, str]:
-    """Return for each need why it is not there; empty where it is.
+    """Return for each need the reason that it is not met; empty if it is met.
 
     Parameters
     ----------
     probed
-        What each of the `probes` has found, by its name; a probe that failed has a text instead.
+        The result of each probe in `probes`, by the probe's name; a text if the probe failed.
 
     """
     nvml = _found(probed, "nvml")
@@ -32,10 +32,9 @@ def missing(probed: Mapping[str, Any]) -> dict[Need, str]:
     return {
         "a driver": driver,
         "whole GPUs": driver or ("a GPU here is split by MIG" if split else ""),
-        "two GPUs": driver
-        or _unless(len(nvml.get("use", [])) > 1, "one GPU may be used here, and no second one"),
+        "two GPUs": driver or _unless(len(nvml.get("use", [])) > 1, "only one GPU may be used here"),
         "GPUs that are alike": driver
-        or _unless(len(gpus) > 1 and len(set(names)) == 1, "it takes several GPUs of one model"),
+        or _unless(len(gpus) > 1 and len(set(names)) == 1, "the GPUs here are not several GPUs of one model"),
         "GPUs that differ": driver or _unless(len(set(names)) > 1, "all GPUs here are of one model"),
         "MIG": driver or _unless(split, "no GPU here is split by MIG"),
         "MPS": driver or _unless(any(gpu["has mps"] for gpu in gpus), "no MPS server runs here"),
@@ -50,7 +49,7 @@ def missing(probed: Mapping[str, Any]) -> dict[Need, str]:
 
 
 def why_not(claim: Claim, missing: Mapping[Need, str]) -> str:
-    """Return why a claim can't be tried here; empty where it can."""
+    """Return why a claim cannot be tried here; empty if it can."""
     return next(filter(None, (missing[need] for need in claim.needs)), "")
 
 

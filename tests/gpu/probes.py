@@ -1,4 +1,4 @@
-"""What is there: the GPUs and the driver, and each framework with what it can use. Each runs in a process of its own."""
+"""Probes of this machine: the GPUs, the driver, and each framework. Each probe runs in a separate process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CUPY = ("cupy", "cupy-cuda12x", "cupy-cuda13x")
 
 
 def packages() -> dict[str, str]:
-    """Return the versions of what is installed, and of Python."""
+    """Return the versions of Python and of the installed packages."""
     found = {"Python": ".".join(map(str, sys.version_info[:3]))}
     for name in (*_PACKAGES, *_CUPY):
         try:
@@ -41,7 +41,7 @@ def packages() -> dict[str, str]:
 
 
 def nvml() -> dict[str, Any]:
-    """Return the GPUs, the driver, and which GPU the run is to use: of those allowed, the one with least in use."""
+    """Return the GPUs, the driver, and the GPUs that the run may use, starting with the least memory in use."""
     import gpu_magic
     from gpu_magic.devices.model import UNKNOWN
     from gpu_magic.process.mask import read
@@ -72,7 +72,7 @@ def nvml() -> dict[str, Any]:
 
 
 def torch() -> dict[str, Any]:
-    """Return PyTorch's CUDA and accelerator; why not, where it has none."""
+    """Return PyTorch's CUDA version and accelerator, or why it has none."""
     if find_spec("torch") is None:
         return {"accelerator": "", "cuda": "", "why not": "PyTorch is not installed here"}
     import torch
@@ -86,12 +86,12 @@ def torch() -> dict[str, Any]:
         torch.zeros(1).cuda()
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0].partition(". ")[0]
-        return found | {"accelerator": "", "why not": f"PyTorch can't use CUDA here: {reason}"}
+        return found | {"accelerator": "", "why not": f"PyTorch cannot use CUDA here: {reason}"}
     return found | {"why not": ""}
 
 
 def tensorflow() -> dict[str, Any]:
-    """Return why TensorFlow can't use CUDA; empty where it can."""
+    """Return why TensorFlow cannot use CUDA; empty if it can."""
     if find_spec("tensorflow") is None:
         return {"why not": "TensorFlow is not installed here"}
     import tensorflow as tf
@@ -104,7 +104,7 @@ def tensorflow() -> dict[str, Any]:
 
 
 def jax() -> dict[str, Any]:
-    """Return why JAX can't use CUDA; empty where it can."""
+    """Return why JAX cannot use CUDA; empty if it can."""
     if find_spec("jax") is None:
         return {"why not": "JAX is not installed here"}
     import jax
@@ -114,13 +114,13 @@ def jax() -> dict[str, Any]:
         jax.devices("cuda")
     except RuntimeError:
         return {
-            "why not": f"JAX {jax.__version__} finds no GPU here: it has no plugin for CUDA, or that can't start"
+            "why not": f"JAX {jax.__version__} finds no GPU here: it has no plugin for CUDA, or the plugin cannot start"
         }
     return {"why not": ""}
 
 
 def cupy() -> dict[str, Any]:
-    """Return why CuPy can't be used; empty where it can."""
+    """Return why CuPy cannot be used; empty if it can."""
     if find_spec("cupy") is None:
         return {"why not": "CuPy is not installed here"}
     import cupy
@@ -129,9 +129,9 @@ def cupy() -> dict[str, Any]:
     try:
         cupy.cuda.runtime.getDeviceCount()
         if cupy.ones(1).sum() != 1:
-            return {"why not": "CuPy can't add up here"}
-    except Exception as error:  # noqa: BLE001 - CUDA's errors, and those of what it loads
-        return {"why not": f"CuPy can't use CUDA here: {str(error).partition(chr(10))[0]}"}
+            return {"why not": "CuPy computes a wrong sum here"}
+    except Exception as error:  # noqa: BLE001 - CUDA's errors, and errors of the libraries that it loads
+        return {"why not": f"CuPy cannot use CUDA here: {str(error).partition(chr(10))[0]}"}
     return {"why not": ""}
 
 

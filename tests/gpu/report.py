@@ -1,4 +1,4 @@
-"""The report of a run, `report.json`: what became of each claim, and on what; nothing that names a host or a person."""
+"""The report of a run, `report.json`: the outcome of each claim, and the machine. It names no host and no person."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def make(here: Here, found: Mapping[str, Found], seconds: float) -> dict[str, An
     here
         The machine.
     found
-        What became of each claim, by its name.
+        The outcome of each claim, by the claim's name.
     seconds
-        How long all took.
+        The time of the whole run.
 
     """
     nvml = here.probed["nvml"] if isinstance(here.probed["nvml"], dict) else {}
@@ -48,7 +48,7 @@ def make(here: Here, found: Mapping[str, Found], seconds: float) -> dict[str, An
     report = {
         "format": FORMAT,
         "date": datetime.now(UTC).date().isoformat(),
-        # The tests' own libraries in place of a driver: such a report confirms nothing of a GPU.
+        # The tests' own libraries instead of a driver. Such a report confirms nothing about a GPU.
         "stand-ins": "GPU_MAGIC_TEST_STATE" in os.environ or torch.get("accelerator") == "pretend",
         "gpus": gpus,
         "driver": nvml.get("driver"),
@@ -58,7 +58,7 @@ def make(here: Here, found: Mapping[str, Found], seconds: float) -> dict[str, An
         "seconds": round(seconds, 1),
         "claims": {
             name: {
-                # A claim that is worded anew since is another one: see `table`.
+                # A claim that was reworded later is a different claim: see `table`.
                 "sentence": CLAIMS[name].sentence,
                 "outcome": one.outcome,
                 "what": one.what,
@@ -82,7 +82,7 @@ def read(path: Path) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        It is none, or one of another format.
+        The file is not a report, or has another format.
 
     """
     report = json.loads(path.read_text(encoding="utf-8"))

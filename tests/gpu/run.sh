@@ -1,15 +1,15 @@
 #!/bin/sh
-# Tries on this machine's GPUs what gpu_magic relies on, and leaves report.json and seen.md beside this file.
+# Tries the claims that gpu_magic relies on, on this machine's GPUs. Writes report.json and seen.md beside this file.
 #
-#     ./run                              the first Python @PYTHON_VERSION@ that has PyTorch
-#     PYTHON=/opt/env/bin/python ./run   another one
+#     ./run                              with the first Python @PYTHON_VERSION@ that has PyTorch
+#     PYTHON=/opt/env/bin/python ./run   with another Python
 #
-# It needs no network, no root and no pip, installs nothing outside this folder, and takes up to 8 minutes.
+# It needs no network, no root and no pip, installs nothing outside this folder, and runs for up to 8 minutes.
 set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 wanted=@PYTHON_VERSION@
 
-fits() { # a Python of the version, with the modules that are named
+fits() { # whether a Python has the version and the named modules
     "$1" -c '
 import importlib.util, sys
 wanted, *modules = sys.argv[1:]
@@ -18,19 +18,22 @@ sys.exit(not is_one)' "$wanted" ${2:-} 2>/dev/null
 }
 
 if [ -n "${PYTHON:-}" ]; then
-    fits "$PYTHON" || { echo "$PYTHON is not Python $wanted, for which the wheels here are." >&2; exit 2; }
+    fits "$PYTHON" || { echo "$PYTHON is not Python $wanted. The wheels here need Python $wanted." >&2; exit 2; }
 else
     for modules in torch ''; do
         for candidate in python python3 "python$wanted"; do
             [ -z "${PYTHON:-}" ] && fits "$candidate" $modules && PYTHON=$candidate
         done
     done
-    [ -n "${PYTHON:-}" ] || { echo "There is no Python $wanted here, for which the wheels are: PYTHON=… $0" >&2; exit 2; }
+    [ -n "${PYTHON:-}" ] || {
+        echo "No Python $wanted found. The wheels here need it. Try PYTHON=/path/to/python$wanted $0" >&2
+        exit 2
+    }
 fi
 
-# Where this folder can't be written to, all goes to a new one.
+# If this folder is not writable, all files go to a new folder.
 to=$here
-[ -w "$here" ] || { to=$(mktemp -d); echo "$here can't be written to; all goes to $to."; }
+[ -w "$here" ] || { to=$(mktemp -d); echo "$here is not writable. All files go to $to."; }
 [ -e "$to/installed/complete" ] || {
     rm -rf "$to/installed"
     "$PYTHON" "$here/unpack.py" "$here/wheels" "$to/installed"

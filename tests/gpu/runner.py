@@ -1,4 +1,4 @@
-"""Runs claims, each in a process of its own, and says what became of each."""
+"""Runs claims, each in a separate process, and returns the outcome of each claim."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ LIMIT = 120
 ALL = 420
 _LONGEST = 300  # characters of an error
 _AT_ONCE = 4  # light ones
-# Not to be inherited: what would make the machine another one, or a framework behave in another way.
+# Variables that programs must not inherit, because they simulate a machine or change how a framework behaves.
 _REMOVED = ("GPU_MAGIC_SIMULATE", "PYTORCH_NVML_BASED_CUDA_CHECK", "PYTEST_CURRENT_TEST")
 _running: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of a claim.
+    """The outcome of a claim.
 
     Parameters
     ----------
     outcome
         Confirmed, contradicted, not tried, or measured.
     what
-        What was seen, or why it was not tried.
+        The observation, or the reason that the claim was not tried.
     figures
-        Numbers by their names, which say the unit.
+        Numbers by their names, which include the unit.
     seconds
         How long it took.
 
@@ -67,9 +67,9 @@ class Here:
     Parameters
     ----------
     probed
-        What each of the `probes` has found, by its name; where one has failed, why.
+        The result of each probe in `probes`, by the probe's name; if the probe failed, the reason.
     missing
-        For each need why it is not there; empty where it is.
+        For each need the reason that it is not met; empty if it is met.
 
     """
 
@@ -78,13 +78,13 @@ class Here:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Which GPUs the programs are to use, the first of them where they use one."""
+        """The variables that name the GPUs for the programs. A program for one GPU uses the first."""
         nvml = self.probed["nvml"]
         return {"GPU_MAGIC_TEST_GPUS": "" if isinstance(nvml, str) else ",".join(nvml["use"])}
 
 
 def look() -> Here:
-    """Find out what is there, in other processes: nothing is started in this one."""
+    """Probe this machine, in other processes, so that nothing starts CUDA in this process."""
     probed: dict[str, Any] = {}
     variables: dict[str, str] = {}
     for probe in PROBES:
@@ -111,7 +111,7 @@ def run_one(claim: Claim, here: Here, limit: float = LIMIT) -> Found:
     Returns
     -------
     Found
-        A program that fails, or does not come to its end, contradicts its claim: something else was seen.
+        A program that fails, or does not end in time, contradicts its claim.
 
     """
     if reason := why_not(claim, here.missing):
@@ -133,7 +133,7 @@ def run_one(claim: Claim, here: Here, limit: float = LIMIT) -> Found:
 def run_all(
     claims: Iterable[Claim], here: Here, told: Callable[[Claim, Found], None], seconds: float = ALL
 ) -> dict[str, Found]:
-    """Try claims until the time is up: the light ones beside each other, and then the others one by one.
+    """Try claims until the time is up: first the light claims, several at once, then the other claims, one by one.
 
     Parameters
     ----------
@@ -142,9 +142,9 @@ def run_all(
     here
         This machine.
     told
-        Is called with each and what became of it.
+        Is called with each claim and its outcome.
     seconds
-        The time for all; those that it does not suffice for are not tried.
+        The time limit for all claims. When it has passed, the remaining claims are not tried.
 
     """
     end = time.monotonic() + seconds
@@ -152,7 +152,7 @@ def run_all(
     def run(claim: Claim) -> Found:
         left = end - time.monotonic()
         if left <= 0:
-            return Found("not tried", f"the {seconds:.0f} seconds for all were over")
+            return Found("not tried", f"the {seconds:.0f} seconds for all claims had passed")
         return run_one(claim, here, min(LIMIT, left))
 
     wanted = list(claims)
@@ -166,7 +166,7 @@ def run_all(
             for claim, one in zip(part, pool.map(run, part), strict=True):
                 found[claim.name] = one
                 told(claim, one)
-        except BaseException:  # Ctrl+C, which the programs do not get: they are in sessions of their own
+        except BaseException:  # Ctrl+C, which the programs do not get, because each has its own session
             pool.shutdown(wait=False, cancel_futures=True)
             for process in list(_running):
                 _end(process)
@@ -178,7 +178,7 @@ def run_all(
 def _run(
     program: str, arguments: tuple[Any, ...], variables: dict[str, str], limit: float
 ) -> tuple[int, str, str]:
-    """Run a program; return its status, what it answered, and what it printed."""
+    """Run a program; return its exit status, its answer and its output."""
     environment = {name: value for name, value in os.environ.items() if name not in _REMOVED}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment |= {
@@ -212,19 +212,19 @@ def _run(
             output.seek(0)
             printed = output.read().decode(errors="replace")
         if status is None:
-            return -signal.SIGALRM, "", f"it did not come to its end in {limit:.0f} seconds"
+            return -signal.SIGALRM, "", f"it did not end within {limit:.0f} seconds"
         return status, answer.read_text(encoding="utf-8") if status == 0 else "", printed
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a program, and what it has started in its session."""
+    """End a program and all processes in its session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def _ending(status: int, output: str) -> str:
-    """Say how a program failed: by a signal, or by the last line that it printed."""
+    """Return how a program failed: the signal, or the last line of its output."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = lines[-1] if lines else "it printed nothing"
     if status == -signal.SIGALRM:

@@ -1,4 +1,4 @@
-"""Writes seen.md, the table of what was confirmed on real GPUs, from the reports in the folder `reports`.
+"""Writes seen.md, the table of claims and their outcomes on real GPUs, from the reports in the folder `reports`.
 
 Usage: python -m tests.gpu.seen
 """
@@ -18,19 +18,19 @@ TABLE = Path(__file__).parent / "seen.md"
 
 
 def reports_in(folder: Path) -> list[dict[str, Any]]:
-    """Return the reports of runs on GPUs in a folder, by the names of their files.
+    """Return the reports of runs on GPUs in a folder, in the order of the files' names.
 
     Raises
     ------
     ValueError
-        One is no report, or one of a run over the tests' stand-ins, which confirms nothing.
+        A file is not a report, or is a report of a run over the tests' stand-ins, which confirms nothing.
 
     """
     reports = []
     for path in sorted(folder.glob("*.json")):
         report = read(path)
         if report["stand-ins"]:
-            message = f"{path.name} is of a run over stand-ins for a driver, and not on a GPU"
+            message = f"{path.name} comes from a run over stand-ins for a driver, not from a run on a GPU"
             raise ValueError(message)
         reports.append(report)
     return reports

@@ -1,4 +1,4 @@
-"""The table of claims, as Markdown: what was confirmed, on which machine, and what was not yet."""
+"""The table of claims, as Markdown: the outcome of each claim, and the machine."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ claim is *confirmed*, *contradicted* (with the result), or not yet tried. Measur
 
 """
 _FOOT = """\
-`make test-gpu` tries all claims on a machine with a GPU. `make gpu-kit` makes a folder that tries them on a machine
-without network. Both write a `report.json`. Put it into `tests/gpu/reports`, and `python -m tests.gpu.seen` adds it to
-this table.
+`make test-gpu` tries all claims on a machine with a GPU. `make gpu-kit` makes a folder with a command that tries all
+claims on a machine without network. Both commands write `report.json`. To add the report to this table, put it into
+`tests/gpu/reports` and run `python -m tests.gpu.seen`.
 """
 
 
@@ -34,8 +34,8 @@ def draw(reports: Sequence[Mapping[str, Any]]) -> str:
     Parameters
     ----------
     reports
-        Those of the runs that it is to tell of, in the order of the letters that they get. One over stand-ins
-        says so, and confirms nothing.
+        The reports of the runs in the table, in the order of their letters. The table marks a run over stand-ins,
+        which confirms nothing.
 
     """
     letters = [string.ascii_uppercase[place % 26] * (place // 26 + 1) for place in range(len(reports))]
@@ -57,7 +57,7 @@ def _machines(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
         versions = ", ".join(f"{name} {version}" for name, version in report["packages"].items())
         if report["CUDA of PyTorch"]:
             versions += f", CUDA {report['CUDA of PyTorch']} in PyTorch"
-        gpus = _gpus(report["gpus"]) + (", **stand-ins, and no GPU**" if report["stand-ins"] else "")
+        gpus = _gpus(report["gpus"]) + (", **stand-ins, not GPUs**" if report["stand-ins"] else "")
         cells = (letter, gpus, driver, versions, report["date"])
         yield f"| {' | '.join(map(_cell, cells))} |\n"
     yield "\n"
@@ -81,14 +81,14 @@ def _row(claim: Claim, runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def _status(claim: Claim, runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    """Say what became of a claim in all runs: what contradicts it first."""
+    """Return the outcome of a claim in all runs, starting with contradictions."""
     of = {letter: (report, report["claims"].get(claim.name)) for letter, report in runs}
     found: dict[str, list[str]] = {"contradicted": [], "confirmed": [], "measured": [], "not tried": []}
     for letter, (report, one) in of.items():
         if one is None:
             continue
         if one["sentence"] != claim.sentence:
-            found["not tried"].append(f"worded anew since {letter}")
+            found["not tried"].append(f"reworded since {letter}")
         elif one["outcome"] == "not tried":
             found["not tried"].append(f"{letter}: {one['what']}")
         else:
@@ -111,6 +111,6 @@ def _figures(figures: Mapping[str, float]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a text that can stand in a cell of Markdown: names from the machine and errors are in it."""
+    """Return a text for a cell of a Markdown table. The text can contain names from the machine and errors."""
     printable = "".join(one if one.isprintable() else " " for one in text)
     return printable.replace("|", "\\|").replace("<", "&lt;")

@@ -1,4 +1,4 @@
-"""On a real NVIDIA GPU: every claim, as a test. One that is not tried is skipped, and so are all where there is no GPU."""
+"""On a real NVIDIA GPU: every claim, as a test. A claim that cannot be tried is skipped, as are all without a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _missing() -> str:
-    """Say why nothing can be tried here; empty where something may be."""
+    """Return why no claim can be tried here; empty if one may be."""
     try:
         ctypes.CDLL("libcuda.so.1")
         ctypes.CDLL("libnvidia-ml.so.1")
@@ -37,7 +37,7 @@ def here() -> Here:
 
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 def test_claim(claim: Claim, here: Here, pytestconfig: pytest.Config) -> None:
-    # Those that fill or time a GPU run one by one, also where pytest runs several tests at once.
+    # Claims that fill or time a GPU run one by one, even if pytest runs several tests at once.
     lock = FileLock(pytestconfig.cache.mkdir("gpu") / "lock") if claim.name not in LIGHT else None
     with lock or contextlib.nullcontext():
         found = run_one(claim, here)

@@ -1,7 +1,7 @@
-"""Unpacks wheels into a folder, where neither pip nor a network is needed: `python unpack.py WHEELS FOLDER`.
+"""Unpacks wheels into a folder, without pip or a network: `python unpack.py WHEELS FOLDER`.
 
-A wheel is a zip archive of what goes to site-packages (PyPA, "Binary distribution format"); scripts and data files,
-which nothing here needs, are left out.
+A wheel is a zip archive of files for site-packages (PyPA, "Binary distribution format"). Scripts and data files are
+left out, because nothing here needs them.
 """
 
 from __future__ import annotations

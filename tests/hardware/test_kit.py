@@ -89,6 +89,6 @@ def test_another_python_is_refused_in_one_line(kit: Path, machine: Path) -> None
     script.write_text(script.read_text().replace(f"wanted={VERSION}", "wanted=2.6"))
     done = run(mine, PYTHON=sys.executable)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"{sys.executable} is not Python 2.6, for which the wheels here are.\n"
+    assert done.stderr == f"{sys.executable} is not Python 2.6. The wheels here need Python 2.6.\n"
     assert not (mine / "installed").exists()
-    assert run(mine, PYTHON="").stderr.startswith("There is no Python 2.6 here, for which the wheels are: ")
+    assert run(mine, PYTHON="").stderr.startswith("No Python 2.6 found. The wheels here need it. Try PYTHON=")

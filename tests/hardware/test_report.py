@@ -73,8 +73,8 @@ def test_what_the_table_says_of_runs() -> None:
     assert machine in draw([report()])
 
 
-def test_a_claim_that_was_worded_anew_is_not_confirmed_by_an_older_run() -> None:
-    assert row(report(sentence="Something like it.")) == "not yet (worded anew since A)"
+def test_a_claim_that_was_reworded_is_not_confirmed_by_an_older_run() -> None:
+    assert row(report(sentence="Something like it.")) == "not yet (reworded since A)"
 
 
 def test_what_a_machine_calls_itself_stays_in_its_cell() -> None:
@@ -86,7 +86,7 @@ def test_what_a_machine_calls_itself_stays_in_its_cell() -> None:
 def test_a_run_over_stand_ins_confirms_nothing_of_a_gpu(tmp_path: Path) -> None:
     assert row(report(**{"stand-ins": True})) == "confirmed on A, over stand-ins: 3, then 0"
     write(report(**{"stand-ins": True}), tmp_path / "a.json")
-    with pytest.raises(ValueError, match=r"a\.json is of a run over stand-ins"):
+    with pytest.raises(ValueError, match=r"a\.json comes from a run over stand-ins"):
         reports_in(tmp_path)
 
 

@@ -80,7 +80,7 @@ def test_either_way_of_drivers_under_an_empty_mask_is_told_by_its_answer(
     found = run_one(CLAIMS["driver.empty_mask_then_another"], here)
     assert found.outcome == "confirmed"
     answer = 3 if tries_again else 100
-    assert found.what.startswith(f"cuDeviceGetCount {answer}; with another mask")
+    assert found.what.startswith(f"cuDeviceGetCount {answer}; with another CUDA_VISIBLE_DEVICES")
 
 
 def test_a_program_that_fails_contradicts_and_says_how(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ ENDS = [
     ("raise ValueError('a\\nb')", "contradicted", "its program failed: ValueError: a"),
     ("os.kill(os.getpid(), 11)", "contradicted", "it was ended by SIGSEGV"),
     ("os._exit(3)", "contradicted", "its process failed: it printed nothing"),
-    ("time.sleep(600)", "contradicted", "it did not come to its end in 0 seconds"),
+    ("time.sleep(600)", "contradicted", "it did not end within 0 seconds"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""A choice and PyTorch: what it sees, and what the guard says once it is too late."""
+"""A choice and PyTorch: the GPUs that PyTorch sees, and the guard's report once it is too late."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from tests.gpu.programs.common import Shell, both, counted, used
 WHERE = "gpus/apply.py"
 
 
-@claim("After `%gpus N` PyTorch sees one GPU, with that GPU's UUID.", WHERE, "PyTorch for CUDA", "a driver")
+@claim(
+    "After `%gpus N`, PyTorch sees one GPU, with the UUID of GPU N.", WHERE, "PyTorch for CUDA", "a driver"
+)
 def one_gpu() -> Seen:
     uuid = used()[0]
     shell = Shell()
@@ -22,7 +24,7 @@ def one_gpu() -> Seen:
     return Seen(is_so, f"{counted(count)}, {'that one' if uuid.endswith(found) else 'another one'}")
 
 
-@claim("After `%gpus none` PyTorch sees no GPU.", WHERE, "PyTorch for CUDA", "a driver")
+@claim("After `%gpus none`, PyTorch sees no GPU.", WHERE, "PyTorch for CUDA", "a driver")
 def no_gpu() -> Seen:
     shell = Shell()
     shell.must("%gpus none", "import torch")
@@ -32,8 +34,8 @@ def no_gpu() -> Seen:
 
 
 @claim(
-    "After `torch.zeros(1).cuda()` in a cell, the guard says that CUDA is initialized, in which cell, by PyTorch, and "
-    "with which GPU.",
+    "After `torch.zeros(1).cuda()` in a cell, the guard reports that PyTorch has started CUDA, in which cell, "
+    "and with which GPU.",
     "process/watch.py",
     "PyTorch for CUDA",
     "a driver",
@@ -51,7 +53,7 @@ def guard_after_pytorch() -> Seen:
 
 
 @claim(
-    "A choice that comes after CUDA was initialized is refused, and the environment stays as it is.",
+    "After CUDA has started, gpu_magic refuses a choice and leaves the environment unchanged.",
     WHERE,
     "a driver",
 )
@@ -63,13 +65,13 @@ def too_late() -> Seen:
     done = shell.run("%gpus none")
     same = os.environ["CUDA_VISIBLE_DEVICES"] == before
     lines = [line for line in done.printed.splitlines() if line.strip()]
-    what = f"the environment {'stays' if same else 'changes'}; it says: {lines[0] if lines else 'nothing'}"
+    what = f"the environment is {'unchanged' if same else 'changed'}; the message: {lines[0] if lines else 'none'}"
     return Seen(same and any("cell [3]" in line for line in lines), what)
 
 
 @claim(
-    "The guard asks whether CUDA is initialized after every cell, and that initializes nothing: twenty cells after "
-    "`import torch`, the choice is still open.",
+    "The guard checks after every cell whether CUDA has started. The check does not start CUDA. Twenty cells "
+    "after `import torch`, the choice can still change.",
     "process/watch.py",
     "PyTorch for CUDA",
     "a driver",
@@ -78,10 +80,15 @@ def many_cells() -> Seen:
     shell = Shell()
     shell.must(f"%gpus {used()[0]}", "import torch, gpu_magic", *["torch.cuda.is_available()"] * 20)
     guard = shell.must("gpu_magic.guard()").result
-    return Seen(guard.can_change, f"the guard says {guard.state.value}")
+    return Seen(guard.can_change, f"the guard reports {guard.state.value}")
 
 
-@claim("After `%gpus A,B` PyTorch's `cuda:0` is A and `cuda:1` is B.", WHERE, "PyTorch for CUDA", "two GPUs")
+@claim(
+    "After `%gpus A,B`, PyTorch's `cuda:0` is GPU A and `cuda:1` is GPU B.",
+    WHERE,
+    "PyTorch for CUDA",
+    "two GPUs",
+)
 def two_gpus() -> Seen:
     wanted = used()[:2][::-1]
     shell = Shell()
@@ -95,7 +102,8 @@ def two_gpus() -> Seen:
 
 
 @claim(
-    "Once CUDA is initialized, `choose(..., in_process=True)` makes another of its GPUs PyTorch's current one.",
+    "After CUDA has started, `choose(..., in_process=True)` makes another visible GPU PyTorch's current "
+    "device.",
     WHERE,
     "PyTorch for CUDA",
     "two GPUs",
@@ -116,7 +124,7 @@ def in_process() -> Seen:
 
 
 @claim(
-    "`memory_limit` is kept by PyTorch: more than that is an out-of-memory error.",
+    "PyTorch enforces `memory_limit`: a request for more memory raises an out-of-memory error.",
     "frameworks/settings.py",
     "PyTorch for CUDA",
     "a driver",
@@ -131,13 +139,13 @@ def memory_limit() -> Seen:
     try:
         torch.empty(2 << 30, dtype=torch.uint8, device="cuda")
     except torch.OutOfMemoryError:
-        return Seen(below == 512 << 20, "512 MiB are there, 2 GiB are refused")
-    return Seen(False, "2 GiB were given with a limit of 1 GiB")
+        return Seen(below == 512 << 20, "PyTorch gave 512 MiB and refused 2 GiB")
+    return Seen(False, "PyTorch gave 2 GiB with a limit of 1 GiB")
 
 
 @claim(
-    "In a Jupyter kernel, too, CUDA sees the one GPU that was chosen, and a later choice is refused with the number of "
-    "the cell that has initialized it.",
+    "In a Jupyter kernel, CUDA also sees only the chosen GPU. gpu_magic refuses a later choice and gives the "
+    "number of the cell that started CUDA.",
     WHERE,
     "a driver",
     "ipykernel",

@@ -1,4 +1,4 @@
-"""What the programs share: the GPU that they are to use, an IPython shell, and PyTorch's accelerator."""
+"""Shared by the programs: the GPU that they use, an IPython shell, and PyTorch's accelerator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MASK, _ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 
 
 def used() -> list[str]:
-    """Return the UUIDs of the GPUs that may be used here, the one with the least in use first."""
+    """Return the UUIDs of the GPUs that may be used here, starting with the GPU that has the least memory in use."""
     found = [uuid for uuid in os.environ.get("GPU_MAGIC_TEST_GPUS", "").split(",") if uuid]
     if not found:
         raise NotTriedError("NVML names no GPU that may be used here")
@@ -24,9 +24,9 @@ def used() -> list[str]:
 
 
 def alone() -> str:
-    """Make the GPU that the programs are to use the only one that this process sees, and return its UUID.
+    """Make the programs' GPU the only visible GPU of this process, and return its UUID.
 
-    Where NVML names none, all is left as it was.
+    If NVML names no GPU, nothing changes.
     """
     named = os.environ.get("GPU_MAGIC_TEST_GPUS", "").partition(",")[0]
     if named:
@@ -35,14 +35,14 @@ def alone() -> str:
 
 
 def both() -> list[str]:
-    """Make two GPUs those that this process sees, and return their UUIDs."""
+    """Make two GPUs the visible GPUs of this process, and return their UUIDs."""
     found = used()[:2]
     os.environ[_MASK] = ",".join(found)
     return found
 
 
 def wide() -> None:
-    """Have this process see every GPU in nvidia-smi's order. Nothing may then be allocated on any."""
+    """Make all GPUs visible to this process, in nvidia-smi's order. The process must not allocate memory on them."""
     os.environ.pop(_MASK, None)
     os.environ[_ORDER] = "PCI_BUS_ID"
 
@@ -55,12 +55,12 @@ def number_of(uuid: str) -> int:
 
 
 def counted(number: int) -> str:
-    """Return `2 GPUs`, `1 GPU`; none where the driver does not say, which is -1."""
+    """Return `2 GPUs`, `1 GPU`; `no GPU` for 0, and for -1, if the driver does not return the number."""
     return f"{number} GPUs" if number > 1 else "1 GPU" if number == 1 else "no GPU"
 
 
 def processes_on(uuid: str) -> tuple[Any, ...]:
-    """Return the processes that NVML lists on a GPU; none where it lists none, for whatever reason."""
+    """Return the processes that NVML lists on a GPU; none if NVML lists none, for any reason."""
     import gpu_magic
     from gpu_magic.devices.model import UNKNOWN
 
@@ -69,14 +69,14 @@ def processes_on(uuid: str) -> tuple[Any, ...]:
 
 
 def accelerator() -> str:
-    """Return the type of PyTorch's devices here: `cuda`; among stand-ins, another."""
+    """Return the type of PyTorch's devices here: `cuda`; with stand-ins, another."""
     import torch
 
     return str(torch.accelerator.current_accelerator().type)
 
 
 class Cell(NamedTuple):
-    """What a cell did: what it printed, what it returned, and the error that it ended with."""
+    """The output of a cell, its result, and its error."""
 
     printed: str
     result: Any
@@ -95,14 +95,14 @@ class Shell:
         self.run("%load_ext gpu_magic")
 
     def run(self, cell: str) -> Cell:
-        """Run a cell, whatever becomes of it."""
+        """Run a cell, which may fail."""
         printed = StringIO()
         with redirect_stdout(printed), redirect_stderr(printed):
             done = self.ip.run_cell(cell, store_history=True)
         return Cell(printed.getvalue(), done.result, done.error_before_exec or done.error_in_exec)
 
     def must(self, *cells: str) -> Cell:
-        """Run cells that have to come to their end; return what the last of them did."""
+        """Run cells that must succeed; return the last one's outcome."""
         for cell in cells:
             done = self.run(cell)
             if done.error is not None:

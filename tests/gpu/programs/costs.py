@@ -1,4 +1,4 @@
-"""What looking costs: how long the driver takes to answer."""
+"""Overhead: how long snapshots, measuring and the guard take."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _milliseconds(call: Callable[[], Any]) -> list[float]:
 
 
 @measurement(
-    "How long the first snapshot of all GPUs takes, and the next ones.", "devices/nvml.py", "a driver"
+    "The time of the first snapshot of all GPUs, and of later snapshots.", "devices/nvml.py", "a driver"
 )
 def snapshot() -> Seen:
     import gpu_magic
@@ -36,7 +36,7 @@ def snapshot() -> Seen:
 
 
 @measurement(
-    "How long a reading of one GPU takes while a cell is measured, ten times a second.",
+    "The time of one reading of a GPU. While a cell is measured, gpu_magic reads the GPU ten times a second.",
     "measure/recorder.py",
     "a driver",
 )
@@ -53,7 +53,8 @@ def sample() -> Seen:
 
 
 @measurement(
-    "By how much a cell of small kernels is slower while it is measured, in turn with one that is not.",
+    "The slowdown of a cell of small kernels while gpu_magic measures the cell. Measured and unmeasured runs "
+    "alternate.",
     "measure/recorder.py",
     "PyTorch for CUDA",
     "a driver",
@@ -82,7 +83,7 @@ def measured_cell() -> Seen:
 
 
 @measurement(
-    "How long the guard takes after each cell, once the driver's library is loaded.",
+    "The time of the guard's check after each cell, once the driver's library is loaded.",
     "process/watch.py",
     "a driver",
 )

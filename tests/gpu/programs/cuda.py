@@ -1,4 +1,4 @@
-"""The CUDA driver, asked by ctypes."""
+"""The CUDA driver, called with ctypes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class Cuda:
         self._library: Any = ctypes.CDLL("libcuda.so.1")
 
     def init(self) -> int:
-        """Call cuInit, and return what it answers."""
+        """Call cuInit, and return its code."""
         return int(self._library.cuInit(0))
 
     def count_answer(self) -> int:
-        """Return the code that cuDeviceGetCount answers."""
+        """Return the code of cuDeviceGetCount."""
         return int(self._library.cuDeviceGetCount(ctypes.byref(ctypes.c_int())))
 
     def count(self) -> int:
-        """Return how many devices there are; -1 where the driver does not say."""
+        """Return the number of devices; -1 if the driver does not return it."""
         count = ctypes.c_int()
         return count.value if self._library.cuDeviceGetCount(ctypes.byref(count)) == 0 else -1
 
     def version_answer(self) -> int:
-        """Return the code that cuDriverGetVersion answers."""
+        """Return the code of cuDriverGetVersion."""
         return int(self._library.cuDriverGetVersion(ctypes.byref(ctypes.c_int())))
 
     def uuids(self) -> list[str]:
@@ -49,7 +49,7 @@ def digits(uuid: object) -> str:
 
 
 def answer_now() -> str:
-    """Return what the driver says now, without loading it: "not loaded", "not started", or "started"."""
+    """Return the driver's state now, without loading the driver: "not loaded", "not started", or "started"."""
     import os
 
     try:

@@ -1,4 +1,4 @@
-"""The driver: what it answers before CUDA is initialized, and after, and under an empty mask."""
+"""The driver: its answers before and after CUDA starts, and with an empty CUDA_VISIBLE_DEVICES."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from tests.gpu.programs.cuda import Cuda, answer_now, digits
 WHERE = "process/drivers.py"
 
 
-@claim("`cuDeviceGetCount` answers 3 (not initialized) before `cuInit`, and 0 after it.", WHERE, "a driver")
+@claim(
+    "`cuDeviceGetCount` returns 3 (`CUDA_ERROR_NOT_INITIALIZED`) before `cuInit`, and 0 after `cuInit`.",
+    WHERE,
+    "a driver",
+)
 def before_and_after() -> Seen:
     alone()
     cuda = Cuda()
@@ -19,7 +23,9 @@ def before_and_after() -> Seen:
     return Seen(answers == (3, 0, 0), "cuDeviceGetCount {}, cuInit {}, cuDeviceGetCount {}".format(*answers))
 
 
-@claim("Under an empty `CUDA_VISIBLE_DEVICES`, `cuInit` answers 100 (no device).", WHERE, "a driver")
+@claim(
+    "If `CUDA_VISIBLE_DEVICES` is empty, `cuInit` returns 100 (`CUDA_ERROR_NO_DEVICE`).", WHERE, "a driver"
+)
 def empty_mask() -> Seen:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     cuda = Cuda()
@@ -28,8 +34,9 @@ def empty_mask() -> Seen:
 
 
 @claim(
-    "After a `cuInit` that found no GPU, `cuDeviceGetCount` tells whether it is too late for another choice: it "
-    "answers 3 where the next `cuInit` reads `CUDA_VISIBLE_DEVICES` again, and 100 where it does not.",
+    "After a `cuInit` that found no GPU, `cuDeviceGetCount` shows whether it is too late for another choice. "
+    "The value 3 means that the next `cuInit` reads `CUDA_VISIBLE_DEVICES` again. The value 100 means that the "
+    "next `cuInit` does not.",
     WHERE,
     "a driver",
 )
@@ -41,21 +48,21 @@ def empty_mask_then_another() -> Seen:
     alone()
     again = cuda.init()
     count = max(0, cuda.count())
-    what = f"cuDeviceGetCount {answer}; with another mask cuInit {again}, {counted(count)}"
+    what = f"cuDeviceGetCount {answer}; with another CUDA_VISIBLE_DEVICES cuInit {again}, {counted(count)}"
     return Seen((answer == 3 and count == 1) or (answer == 100 and count == 0), what)
 
 
 @claim(
-    "`cuDriverGetVersion` answers before `cuInit`, so it is no test of whether CUDA is initialized.",
+    "`cuDriverGetVersion` works before `cuInit`, so the function does not show whether CUDA has started.",
     WHERE,
     "a driver",
 )
 def version_is_no_test() -> Seen:
     code = Cuda().version_answer()
-    return Seen(code == 0, f"it answers {code}")
+    return Seen(code == 0, f"cuDriverGetVersion {code}")
 
 
-@claim("Reading all GPUs through NVML does not initialize CUDA.", "devices/nvml.py", "a driver")
+@claim("Reading all GPUs through NVML does not start CUDA.", "devices/nvml.py", "a driver")
 def nvml_starts_nothing() -> Seen:
     import gpu_magic
 
@@ -66,7 +73,8 @@ def nvml_starts_nothing() -> Seen:
 
 
 @claim(
-    "`%load_ext gpu_magic`, the table and a choice do not start CUDA, though NVML itself loads the driver's library.",
+    "`%load_ext gpu_magic`, the table and a choice do not start CUDA, although NVML itself loads the driver's "
+    "library.",
     "gpus/magic.py",
     "a driver",
 )
@@ -77,7 +85,9 @@ def we_start_nothing() -> Seen:
     return Seen(answer in ("not loaded", "not started"), f"the library is {answer}")
 
 
-@claim("`CUDA_VISIBLE_DEVICES` is read in `cuInit`: what is set later changes nothing.", WHERE, "a driver")
+@claim(
+    "`cuInit` reads `CUDA_VISIBLE_DEVICES`. A later change of the variable has no effect.", WHERE, "a driver"
+)
 def late_mask() -> Seen:
     alone()
     cuda = Cuda()
@@ -90,8 +100,8 @@ def late_mask() -> Seen:
 
 
 @claim(
-    "What is set in Python's `os.environ` before `cuInit` is what the driver reads, also once its library is "
-    "loaded.",
+    "The driver reads the value that Python's `os.environ` has before `cuInit`, even if the driver's library "
+    "is already loaded.",
     "process/environment.py",
     "a driver",
 )
@@ -103,7 +113,7 @@ def mask_after_load() -> Seen:
     return Seen(code == 0 and cuda.uuids() == [digits(uuid)], f"cuInit {code}, {counted(cuda.count())}")
 
 
-@claim("CUDA gives each GPU, or MIG instance, the UUID that NVML gives it.", WHERE, "a driver")
+@claim("CUDA gives each GPU and each MIG instance the same UUID as NVML.", WHERE, "a driver")
 def same_uuids() -> Seen:
     import gpu_magic
 
@@ -117,7 +127,7 @@ def same_uuids() -> Seen:
 
 
 @claim(
-    "Once CUDA is initialized, whoever has done that, the guard says so, and with which GPU.",
+    "Once any code has started CUDA, the guard reports that CUDA has started and with which GPU.",
     "process/guard.py",
     "a driver",
 )
@@ -133,7 +143,7 @@ def guard_sees_it() -> Seen:
     return Seen(is_so, what)
 
 
-@claim("`%gpus N` makes the driver see that one GPU, by its UUID.", "gpus/apply.py", "a driver")
+@claim("After `%gpus N`, the driver sees one GPU, with the UUID of GPU N.", "gpus/apply.py", "a driver")
 def choice() -> Seen:
     uuid = used()[0]
     shell = Shell()
@@ -144,7 +154,7 @@ def choice() -> Seen:
     return Seen(found == [digits(uuid)], f"cuInit {code}, {counted(len(found))}")
 
 
-@claim("`%gpus none` leaves the driver no GPU.", "gpus/apply.py", "a driver")
+@claim("After `%gpus none`, the driver sees no GPU.", "gpus/apply.py", "a driver")
 def choice_of_none() -> Seen:
     shell = Shell()
     shell.must("%gpus none")

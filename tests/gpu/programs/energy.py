@@ -1,4 +1,4 @@
-"""The energy counter: whether it moves, and agrees with the power that is drawn."""
+"""The energy counter: whether it changes, and agrees with the power draw."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _device() -> Any:
 
 
 def _measured(device: Any, seconds: float) -> tuple[float, float, float]:
-    """Return the joules that were counted, those of power and time, and the mean power in watts."""
+    """Return the joules by the counter, the joules by power and time, and the mean power in watts."""
     import pynvml
 
     before, began = pynvml.nvmlDeviceGetTotalEnergyConsumption(device), time.monotonic()
@@ -48,7 +48,7 @@ def _judged(joules: float, expected: float, power: float) -> Seen:
 
 
 @claim(
-    "The energy counter rises by the power that is drawn times the time, within 25 %.",
+    "The energy counter rises by the power draw multiplied by the time, within 25 %.",
     WHERE,
     "a driver",
     "whole GPUs",
@@ -58,7 +58,7 @@ def idle() -> Seen:
 
 
 @claim(
-    "Under load, too, the energy counter rises by the power that is drawn times the time, within 25 %.",
+    "Under load, the energy counter also rises by the power draw multiplied by the time, within 25 %.",
     WHERE,
     "a driver",
     "whole GPUs",
@@ -78,8 +78,8 @@ def under_load() -> Seen:
 
 
 @measurement(
-    "How long the driver takes to answer the energy counter, which is read before and after a cell, and how often "
-    "that moves.",
+    "The time that the driver needs to return the energy counter, and how often the counter changes. gpu_magic "
+    "reads the counter before and after a cell.",
     WHERE,
     "a driver",
     "whole GPUs",
@@ -96,11 +96,16 @@ def quick() -> Seen:
         times.append(time.perf_counter() - began)
     median = sorted(times)[len(times) // 2] * 1e3
     moved = len(set(values)) - 1
-    return Seen(True, f"{median:.3f} ms; it moved {moved} times in a second", {"ms": median, "moved": moved})
+    return Seen(
+        True,
+        f"{median:.3f} ms; the counter changed {moved} times in a second",
+        {"ms": median, "moved": moved},
+    )
 
 
 @claim(
-    "The joules that `%%gpu_time` says are those that the counter has counted meanwhile, within 10 %.",
+    "The joules that `%%gpu_time` reports are the joules that the counter has counted in the same time, within "
+    "10 %.",
     "measure/recorder.py",
     "a driver",
     "whole GPUs",
@@ -121,5 +126,5 @@ def of_a_block() -> Seen:
     joules = (pynvml.nvmlDeviceGetTotalEnergyConsumption(device) - before) / 1000
     ours = measured.usage.gpus[0].energy
     if ours is UNKNOWN:
-        return Seen(False, "it says that the energy is not known")
-    return Seen(abs(ours - joules) <= 0.1 * joules, f"{ours:.0f} J said, {joules:.0f} J counted")
+        return Seen(False, "the energy is reported as unknown")
+    return Seen(abs(ours - joules) <= 0.1 * joules, f"{ours:.0f} J reported, {joules:.0f} J counted")

@@ -1,4 +1,4 @@
-"""Figures of GPUs and processes: NVML's beside nvidia-smi's, and this process's own."""
+"""Figures of GPUs and processes: NVML's compared with nvidia-smi's, and the figures of this process."""
 
 from __future__ import annotations
 
@@ -25,11 +25,16 @@ def _smi(fields: str) -> list[list[str]]:
 
 
 def _mebibytes(size: Any) -> int:
-    """Return a size in MiB; -1 where the driver does not give it."""
+    """Return a size in MiB; -1 if the driver does not give the size."""
     return size // MIB if isinstance(size, int) else -1
 
 
-@claim("Numbers, UUIDs, names and the size of memory are nvidia-smi's.", WHERE, "a driver", "nvidia-smi")
+@claim(
+    "The numbers, UUIDs, names and memory sizes of GPUs are the same in gpu_magic and in nvidia-smi.",
+    WHERE,
+    "a driver",
+    "nvidia-smi",
+)
 def smi() -> Seen:
     import gpu_magic
 
@@ -39,11 +44,12 @@ def smi() -> Seen:
     ]
     theirs = _smi("index,uuid,name,memory.total")
     same = sum(one == other for one, other in zip(ours, theirs, strict=False))
-    return Seen(ours == theirs, f"{same} of {len(theirs)} GPUs are described alike")
+    return Seen(ours == theirs, f"{same} of {len(theirs)} GPUs have the same values")
 
 
 @claim(
-    "The memory in use is nvidia-smi's, within 512 MiB: others can start in between.",
+    "The memory in use differs by at most 512 MiB between gpu_magic and nvidia-smi. Other processes can start "
+    "between the two readings.",
     WHERE,
     "a driver",
     "nvidia-smi",
@@ -58,7 +64,8 @@ def smi_memory() -> Seen:
 
 
 @claim(
-    "`nvmlDeviceGetMemoryInfo_v2` gives total, reserved, free and used memory, which add up.",
+    "`nvmlDeviceGetMemoryInfo_v2` gives reserved, free, used and total memory. The first three add up to the "
+    "total.",
     WHERE,
     "a driver",
     "whole GPUs",
@@ -74,7 +81,7 @@ def memory_adds_up() -> Seen:
 
 
 @claim(
-    "Once this process has CUDA memory, NVML lists it under its own number (outside containers).",
+    "Once this process has CUDA memory, NVML lists the process under its own PID (outside containers).",
     "devices/processes.py",
     "PyTorch for CUDA",
     "a driver",
@@ -94,20 +101,21 @@ def own_number() -> Seen:
     numbers = [one.pid for one in listed]
     del kept
     if os.getpid() not in numbers and _in_container():
-        raise NotTriedError(f"in a container of its own process numbers; NVML lists {len(numbers)} processes")
+        raise NotTriedError(f"this container has its own PIDs; NVML lists {len(numbers)} processes")
     return Seen(
         os.getpid() in numbers,
-        f"{len(numbers)} processes, {'' if os.getpid() in numbers else 'not '}this one",
+        f"{len(numbers)} listed, {'including' if os.getpid() in numbers else 'without'} this process",
     )
 
 
 def _in_container() -> bool:
-    """Return whether processes have other numbers here than for the driver (Linux, include/linux/proc_ns.h)."""
+    """Return whether processes have other PIDs here than for the driver (Linux, include/linux/proc_ns.h)."""
     return str(Path("/proc/self/ns/pid").readlink()) != "pid:[4026531836]"
 
 
 @claim(
-    "What NVML says that this process has is what PyTorch has reserved, and CUDA's own part (at most 1 GiB).",
+    "The memory that NVML reports for this process is the memory that PyTorch has reserved plus CUDA's own "
+    "part (at most 1 GiB).",
     "process/physical.py",
     "PyTorch for CUDA",
     "a driver",
@@ -131,7 +139,8 @@ def own_memory() -> Seen:
 
 
 @claim(
-    "A user without root sees how busy a process of theirs keeps the GPU: `nvmlDeviceGetProcessUtilization`.",
+    "`nvmlDeviceGetProcessUtilization` shows a user without root how busy the user's own process keeps the "
+    "GPU.",
     "devices/nvml.py",
     "PyTorch for CUDA",
     "a driver",
@@ -151,5 +160,5 @@ def own_work() -> Seen:
         return Seen(False, f"NVML answers: {error}")
     own = max((one.smUtil for one in samples if one.pid == os.getpid()), default=0)
     if not own and _in_container():
-        raise NotTriedError("in a container of its own process numbers")
-    return Seen(own >= 50, f"{own} % at most, of this process under load")
+        raise NotTriedError("this container has its own PIDs")
+    return Seen(own >= 50, f"{own} % at most for this process under load")

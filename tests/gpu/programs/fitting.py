@@ -1,4 +1,4 @@
-"""Predictions of memory: `%gpu_fit` beside what a real step takes."""
+"""Predictions of memory: `%gpu_fit` compared with the memory of a real step."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ def _beside(model: Any, optimizer: Any, batch: tuple[Any, Any], loss: Any) -> Se
     step()
     peak = torch.cuda.max_memory_allocated()
     more = (peak - predicted) / MIB
-    what = f"{predicted // MIB} MiB predicted, {more:.0f} MiB more taken"
+    what = f"{predicted // MIB} MiB predicted, {more:.0f} MiB more used"
     return Seen(-0.01 * peak / MIB <= more <= _WORKSPACES / MIB, what, {"MiB more": more})
 
 
 @claim(
-    "`%gpu_fit` predicts the peak of a training step of a CNN, by `torch.cuda.max_memory_allocated`: what is taken "
-    "more are workspaces, at most the 0.2 GiB that the verdict has for them.",
+    "`%gpu_fit` predicts the peak of a training step of a CNN. The real peak, by "
+    "`torch.cuda.max_memory_allocated`, is at most 0.2 GiB higher. The difference is workspaces, for which the "
+    "verdict has these 0.2 GiB.",
     WHERE,
     "PyTorch for CUDA",
 )
@@ -59,9 +60,9 @@ def cnn() -> Seen:
 
 
 @claim(
-    "`%gpu_fit` predicts the peak of a training step of a transformer with AdamW, by "
-    "`torch.cuda.max_memory_allocated`: what is taken more are workspaces, at most the 0.2 GiB that the verdict has "
-    "for them.",
+    "`%gpu_fit` predicts the peak of a training step of a transformer with AdamW. The real peak, by "
+    "`torch.cuda.max_memory_allocated`, is at most 0.2 GiB higher. The difference is workspaces, for which the "
+    "verdict has these 0.2 GiB.",
     WHERE,
     "PyTorch for CUDA",
 )
@@ -82,7 +83,7 @@ def transformer() -> Seen:
 
 
 @claim(
-    "Predicting a step's memory does not initialize CUDA.",
+    "Predicting a step's memory does not start CUDA.",
     WHERE,
     "PyTorch for CUDA",
 )

@@ -1,4 +1,4 @@
-"""Forked processes: what CUDA is good for in a child."""
+"""Forked processes: whether a child can use CUDA."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def _in_child(function: Callable[[], Any]) -> Any:
 
 
 @claim(
-    "In a child that is forked after `cuInit`, `cuDeviceGetCount` answers 3 again, and `cuInit` fails: CUDA can't "
-    "be used there.",
+    "In a child process that is forked after `cuInit`, `cuDeviceGetCount` returns 3 again and `cuInit` fails. "
+    "The child cannot use CUDA.",
     WHERE,
     "a driver",
 )
@@ -47,8 +47,8 @@ def after_start() -> Seen:
 
 
 @claim(
-    "A child that is forked before `cuInit` can use CUDA, with a choice of its own, also where the library was "
-    "loaded.",
+    "A child process that is forked before `cuInit` can use CUDA with its own choice of GPUs, even if the "
+    "driver's library was loaded.",
     WHERE,
     "a driver",
 )
@@ -64,7 +64,7 @@ def before_start() -> Seen:
 
 
 @claim(
-    "In a child that is forked after `cuInit`, the guard says that CUDA can't be used.",
+    "In a child process that is forked after `cuInit`, the guard reports that CUDA cannot be used.",
     "process/guard.py",
     "a driver",
 )
@@ -75,11 +75,12 @@ def guard_in_child() -> Seen:
     Cuda().init()
     gpu_magic.guard()
     found = _in_child(lambda: gpu_magic.guard().state.value)
-    return Seen(found == "forked", f"it says {found}")
+    return Seen(found == "forked", f"the guard reports {found}")
 
 
 @claim(
-    "In a child that is forked after PyTorch has used the GPU, the guard says that CUDA can't be used.",
+    "In a child process that is forked after PyTorch has used the GPU, the guard reports that CUDA cannot be "
+    "used.",
     "process/guard.py",
     "PyTorch for CUDA",
 )
@@ -92,4 +93,4 @@ def guard_in_child_of_pytorch() -> Seen:
     torch.zeros(1).cuda()
     gpu_magic.guard()
     found = _in_child(lambda: gpu_magic.guard().state.value)
-    return Seen(found == "forked", f"it says {found}")
+    return Seen(found == "forked", f"the guard reports {found}")

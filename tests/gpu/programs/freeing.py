@@ -10,7 +10,8 @@ MIB = 1 << 20
 
 
 @claim(
-    "`gpu_free()` gives back what it says: NVML's figure for the GPU falls by as much, within 64 MiB.",
+    "`gpu_free()` gives back the memory that it reports: NVML's figure for the GPU falls by the same amount, "
+    "within 64 MiB.",
     WHERE,
     "PyTorch for CUDA",
     "a driver",
@@ -34,12 +35,12 @@ def by_nvml() -> Seen:
     fell = before - pynvml.nvmlDeviceGetMemoryInfo(device).used
     said = freed.before["cuda:0"] - freed.after["cuda:0"]
     del small
-    what = f"{said // MIB} MiB said, {fell // MIB} MiB less in use by NVML"
+    what = f"{said // MIB} MiB reported, {fell // MIB} MiB less in use by NVML"
     return Seen(said >= 1000 * MIB and abs(said - fell) <= 64 * MIB, what)
 
 
 @claim(
-    "A cell's output and its error, which hold memory of the GPU, are dropped by `%gpu_free`, and named.",
+    "`%gpu_free` drops a cell's output and a cell's error that hold GPU memory, and names both.",
     WHERE,
     "PyTorch for CUDA",
 )
@@ -56,12 +57,16 @@ def history() -> Seen:
     said = shell.must("%gpu_free")
     after, text = torch.cuda.memory_allocated(), said.printed + repr(said.result)
     if before < 512 * MIB:
-        raise NotTriedError(f"{before // MIB} MiB were held, and not 512")
+        raise NotTriedError(f"{before // MIB} MiB were held, not 512")
     is_named = f"Out[{number}]" in text and "traceback" in text
     return Seen(after < MIB and is_named, f"{before // MIB} MiB held before, {after // MIB} after")
 
 
-@claim("What a variable holds is not given back, and the variable is named.", WHERE, "PyTorch for CUDA")
+@claim(
+    "`%gpu_free` names a variable that holds memory, and does not give that memory back.",
+    WHERE,
+    "PyTorch for CUDA",
+)
 def held() -> Seen:
     alone()
     shell = Shell()
@@ -69,5 +74,6 @@ def held() -> Seen:
     said = shell.must("%gpu_free")
     text = said.printed + repr(said.result)
     return Seen(
-        "kept (256 MiB)" in text, "it is named" if "kept (256 MiB)" in text else " ".join(text.split())[:150]
+        "kept (256 MiB)" in text,
+        "the variable is named" if "kept (256 MiB)" in text else " ".join(text.split())[:150],
     )

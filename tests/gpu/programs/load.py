@@ -1,4 +1,4 @@
-"""Work for the GPU: matrix products, one after the other."""
+"""Work for the GPU: one matrix product after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cells cost: `%%gpu_time` beside the driver's and PyTorch's own figures."""
+"""Measurements of cells: `%%gpu_time` compared with the driver's and PyTorch's own figures."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _SECONDS = 4.0
 
 
 @claim(
-    "A GPU that works all the time is said to be busy for over 80 % of the block, and within 15 points of the mean "
-    "of NVML's own figure.",
+    "If a GPU works all the time, `%%gpu_time` reports that the GPU was busy for over 80 % of the block. The "
+    "figure is within 15 points of the mean of NVML's own figure.",
     WHERE,
     "PyTorch for CUDA",
     "a driver",
@@ -47,12 +47,13 @@ def busy_all_the_time() -> Seen:
     watcher.join()
     ours, theirs = measured.usage.gpus[0].busy, sum(seen) / len(seen)
     if ours is UNKNOWN:
-        return Seen(False, "it says that this is not known")
-    return Seen(ours > 80 and abs(ours - theirs) <= 15, f"{ours:.0f} % said, {theirs:.0f} % by NVML")
+        return Seen(False, "this is reported as unknown")
+    return Seen(ours > 80 and abs(ours - theirs) <= 15, f"{ours:.0f} % reported, {theirs:.0f} % by NVML")
 
 
 @claim(
-    "A block that asks a GPU for work and does not wait for it takes as long as the work does, by CUDA's events.",
+    "If a block asks a GPU for work and does not wait for the work, `%%gpu_time` still measures the whole time "
+    "of the work, by CUDA's events.",
     WHERE,
     "PyTorch for CUDA",
 )
@@ -73,12 +74,12 @@ def until_finished() -> Seen:
         done.record()
         asked = time.perf_counter() - began
     wall, work = measured.usage.wall, begun.elapsed_time(done) / 1e3
-    what = f"{wall:.2f} s by us, {work:.2f} s of work, asked for in {asked:.2f} s"
+    what = f"{wall:.2f} s by %%gpu_time, {work:.2f} s of work, requested in {asked:.2f} s"
     return Seen(wall >= work > asked, what, {"s": wall})
 
 
 @claim(
-    "A GPU that does nothing is said to be busy for less than 20 % of the block.",
+    "If a GPU does nothing, `%%gpu_time` reports that the GPU was busy for less than 20 % of the block.",
     WHERE,
     "PyTorch for CUDA",
     "a driver",
@@ -98,11 +99,15 @@ def idle() -> Seen:
     ours = measured.usage.gpus[0].busy
     del kept
     if ours is UNKNOWN:
-        return Seen(False, "it says that this is not known")
-    return Seen(ours < 20, f"{ours:.0f} %, where no other process works there")
+        return Seen(False, "this is reported as unknown")
+    return Seen(ours < 20, f"{ours:.0f} %, if no other process uses the GPU")
 
 
-@claim("The peak of memory that it says is `torch.cuda.max_memory_allocated`.", WHERE, "PyTorch for CUDA")
+@claim(
+    "The peak of memory that `%%gpu_time` reports is `torch.cuda.max_memory_allocated`.",
+    WHERE,
+    "PyTorch for CUDA",
+)
 def peak() -> Seen:
     alone()
     import torch
@@ -116,4 +121,4 @@ def peak() -> Seen:
     gpu = measured.usage.gpus[0]
     theirs = torch.cuda.max_memory_allocated()
     is_so = gpu.peak == theirs and gpu.is_exact and theirs >= 300 * MIB
-    return Seen(is_so, f"{gpu.peak} bytes said, by {gpu.peak_by}; {theirs} by PyTorch")
+    return Seen(is_so, f"{gpu.peak} bytes reported, by {gpu.peak_by}; {theirs} by PyTorch")

@@ -1,4 +1,4 @@
-"""MIG and MPS: where GPUs are shared by the driver."""
+"""MIG and MPS: GPUs that the driver shares."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tests.gpu.programs.cuda import Cuda, digits
 
 
 @claim(
-    "An instance's UUID in `CUDA_VISIBLE_DEVICES` makes the driver see that instance alone, and tell its UUID.",
+    "With the UUID of a MIG instance in `CUDA_VISIBLE_DEVICES`, the driver sees only that instance and reports "
+    "the same UUID.",
     "process/mask.py",
     "MIG",
 )
@@ -27,7 +28,8 @@ def one_instance() -> Seen:
 
 
 @claim(
-    "Before CUDA 13 a process that names several instances sees the first alone.",
+    "Before CUDA 13, a process whose `CUDA_VISIBLE_DEVICES` names several MIG instances sees only the first "
+    "one.",
     "process/mask.py",
     "MIG",
 )
@@ -47,7 +49,7 @@ def several_instances() -> Seen:
 
 
 @claim(
-    "NVML gives no utilization of an instance, and gpu_magic says that it is not known.",
+    "NVML gives no utilization for a MIG instance. gpu_magic reports the utilization as unknown.",
     "devices/nvml.py",
     "MIG",
 )
@@ -61,7 +63,7 @@ def utilization() -> Seen:
 
 
 @claim(
-    "A GPU on which an MPS server alone runs counts as free, and the server is named in the table.",
+    "A GPU on which only an MPS server runs counts as free. The table names the server.",
     "devices/model.py",
     "MPS",
 )
@@ -72,12 +74,13 @@ def server() -> Seen:
     served = [gpu for gpu in machine if gpu.status.mps_servers]
     unused = [gpu for gpu in served if gpu.status.users == ()]
     named = "MPS server" in repr(machine)
-    what = f"{counted(len(served))} with a server, {len(unused)} with nothing else, {sum(gpu.is_free for gpu in unused)} free"
+    free = sum(gpu.is_free for gpu in unused)
+    what = f"{counted(len(served))} with a server, {len(unused)} with nothing else, {free} free"
     return Seen(named and all(gpu.is_free for gpu in unused), what)
 
 
 @claim(
-    "Where MPS runs, a process that uses CUDA through it is listed by NVML as a process of its own.",
+    "If MPS runs, NVML lists a process that uses CUDA through MPS as a separate process.",
     "devices/model.py",
     "MPS",
     "PyTorch for CUDA",
@@ -91,5 +94,6 @@ def client() -> Seen:
     listed = [one.pid for one in processes_on(uuid)]
     del kept
     return Seen(
-        os.getpid() in listed, f"{len(listed)} processes, {'' if os.getpid() in listed else 'not '}this one"
+        os.getpid() in listed,
+        f"{len(listed)} listed, {'including' if os.getpid() in listed else 'without'} this process",
     )

@@ -1,4 +1,4 @@
-"""Moving variables: `%to_gpu`, `%to_cpu`, and how fast they are."""
+"""Moving variables: `%to_gpu`, `%to_cpu`, and their speed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 WHERE = "move/move.py"
 TORCH: Need = "an accelerator of PyTorch's"
-_SIZE = 1 << 30  # bytes that are moved, to measure it
+_SIZE = 1 << 30  # bytes that a measurement moves
 _TIMES = 5
 
 
 @claim(
-    "A model with tied weights, Adam's state and a batch of views move to the GPU and back, and train at each place: "
-    "parameters stay the same objects, ties and views stay.",
+    "A model with tied weights, Adam's state and a batch of views move to the GPU and back, and train in each "
+    "place. Parameters remain the same objects, tied weights remain tied, and views remain views.",
     WHERE,
     TORCH,
 )
@@ -70,11 +70,11 @@ def ties() -> Seen:
         "back": back,
     }
     lacking = [name for name, is_so in facts.items() if not is_so]
-    return Seen(not lacking, f"not so: {', '.join(lacking)}" if lacking else ", ".join(facts))
+    return Seen(not lacking, f"wrong: {', '.join(lacking)}" if lacking else ", ".join(facts))
 
 
 @claim(
-    "An LSTM that was moved trains, and cuDNN warns of nothing: its weights lie in one piece.",
+    "An LSTM that was moved trains without a cuDNN warning, because its weights are in one piece of memory.",
     "move/pytorch.py",
     "PyTorch for CUDA",
 )
@@ -93,7 +93,7 @@ def flat_rnn() -> Seen:
     return Seen(not caught, str(caught[0].message)[:100] if caught else "no warning")
 
 
-@claim("`%to_gpu x` in a cell rebinds `x`, and `%where x` says on which GPU it is.", "move/magic.py", TORCH)
+@claim("`%to_gpu x` in a cell rebinds `x`. `%where x` shows the GPU that `x` is on.", "move/magic.py", TORCH)
 def cell() -> Seen:
     alone()
     shell = Shell()
@@ -103,18 +103,18 @@ def cell() -> Seen:
     said_it = expected in said.printed + repr(said.result)
     return Seen(
         device == expected and said_it,
-        f"x is on {device}, and %where says {'so' if said_it else 'otherwise'}",
+        f"x is on {device}, and %where {'shows' if said_it else 'does not show'} {expected}",
     )
 
 
 @claim(
-    "Where the GPU's memory does not suffice in the middle of a move, all variables stay where they were, and what was "
-    "copied is given back.",
+    "If the GPU runs out of memory during a move, all variables stay where they were. The memory of the copies "
+    "is given back.",
     WHERE,
     "PyTorch for CUDA",
 )
 def out_of_memory() -> Seen:
-    """The allocator is given a part of the GPU: the driver says that there is room, and then there is none."""
+    """The allocator may use only a part of the GPU. The driver reports enough free memory, and then the move fails."""
     alone()
     import torch
 
@@ -135,8 +135,9 @@ def out_of_memory() -> Seen:
 
 
 @claim(
-    "Tensors that are large enough to go through pinned memory have the same values and strides on the GPU and back: "
-    "of several types, channels last, views with an offset, pinned.",
+    "Tensors that are large enough to move through pinned memory have the same values and strides on the GPU "
+    "and back on the CPU. This holds for several types, channels last, views with an offset, and pinned "
+    "tensors.",
     WHERE,
     "PyTorch for CUDA",
 )
@@ -166,11 +167,14 @@ def large() -> Seen:
         )
         if not is_same or back.stride() != tensor.stride():
             wrong.append(name)
-    return Seen(not wrong, f"{len(tensors) - len(wrong)} of {len(tensors)} are the same {' '.join(wrong)}")
+    return Seen(
+        not wrong,
+        f"{len(tensors) - len(wrong)} of {len(tensors)} are the same{'; wrong: ' if wrong else ''}{', '.join(wrong)}",
+    )
 
 
 @claim(
-    "In an `on_gpu` block, too, a tensor of 1 GiB moves to the GPU and back faster than with `.to`.",
+    "In an `on_gpu` block, gpu_magic also moves a tensor of 1 GiB to the GPU and back faster than `.to`.",
     WHERE,
     "PyTorch for CUDA",
 )
@@ -185,12 +189,12 @@ def in_a_block() -> Seen:
     with gpu_magic.on_gpu(0):
         up = _median(lambda: gpu_magic.to_gpu(here)), _median(lambda: here.to("cuda"))
         down = _median(lambda: gpu_magic.to_cpu(there)), _median(lambda: there.to("cpu"))
-    what = f"there {_rate(up[0])} beside {_rate(up[1])}; back {_rate(down[0])} beside {_rate(down[1])}"
+    what = f"there {_rate(up[0])} compared with {_rate(up[1])}; back {_rate(down[0])} compared with {_rate(down[1])}"
     return Seen(up[0] < up[1] and down[0] < down[1], what)
 
 
 @measurement(
-    "How fast `%to_gpu` and `%to_cpu` are for a tensor of 1 GiB in ordinary memory, beside `.to`.",
+    "The speed of `%to_gpu` and `%to_cpu` for a tensor of 1 GiB in ordinary memory, compared with `.to`.",
     WHERE,
     "PyTorch for CUDA",
 )
@@ -205,14 +209,14 @@ def beside_to() -> Seen:
     up = _median(lambda: gpu_magic.to_gpu(here)), _median(lambda: here.to("cuda"))
     down = _median(lambda: gpu_magic.to_cpu(there)), _median(lambda: there.to("cpu"))
     what = "; ".join(
-        f"{word} {_rate(ours)} beside {_rate(theirs)}"
+        f"{word} {_rate(ours)} compared with {_rate(theirs)}"
         for word, (ours, theirs) in (("there", up), ("back", down))
     )
     return Seen(True, what, {"ratio there": up[0] / up[1], "ratio back": down[0] / down[1]})
 
 
 @measurement(
-    "How long a model of 400 MiB in 100 layers takes to the GPU and back, beside `.to`.",
+    "The time to move a model of 400 MiB in 100 layers to the GPU and back, compared with `.to`.",
     WHERE,
     "PyTorch for CUDA",
 )
@@ -236,14 +240,15 @@ def model_beside_to() -> Seen:
 
     theirs = timed(lambda: model.to("cuda"), lambda: model.to("cpu"))
     ours = timed(lambda: gpu_magic.to_gpu(model), lambda: gpu_magic.to_cpu(model))
-    what = (
-        f"there {ours[0]:.0f} ms beside {theirs[0]:.0f} ms; back {ours[1]:.0f} ms beside {theirs[1]:.0f} ms"
+    what = "; ".join(
+        f"{word} {our:.0f} ms compared with {their:.0f} ms"
+        for word, our, their in zip(("there", "back"), ours, theirs, strict=True)
     )
     return Seen(True, what, {"ratio there": ours[0] / theirs[0], "ratio back": ours[1] / theirs[1]})
 
 
 def _median(move: Callable[[], Any]) -> float:
-    """Return the median seconds of a copy, after one that does not count."""
+    """Return the median seconds of a copy. The first copy does not count."""
     import torch
 
     times = []

@@ -1,4 +1,4 @@
-"""The order in which CUDA counts GPUs: CUDA_DEVICE_ORDER."""
+"""The order in which CUDA numbers GPUs: CUDA_DEVICE_ORDER."""
 
 from __future__ import annotations
 
@@ -25,27 +25,30 @@ def _numbers(order: str | None) -> list[int]:
 
 
 @claim(
-    "With `CUDA_DEVICE_ORDER=PCI_BUS_ID` CUDA's numbers are nvidia-smi's.", WHERE, "whole GPUs", "two GPUs"
+    "With `CUDA_DEVICE_ORDER=PCI_BUS_ID`, CUDA numbers the GPUs as nvidia-smi does.",
+    WHERE,
+    "whole GPUs",
+    "two GPUs",
 )
 def by_bus() -> Seen:
     found = _numbers("PCI_BUS_ID")
-    return Seen(found == list(range(len(found))), f"CUDA counts GPUs {found}")
+    return Seen(found == list(range(len(found))), f"CUDA's order is GPUs {found}")
 
 
 @claim(
-    "Where all GPUs are of one model, CUDA's numbers are nvidia-smi's also without `CUDA_DEVICE_ORDER`.",
+    "If all GPUs are of one model, CUDA numbers the GPUs as nvidia-smi does, even without `CUDA_DEVICE_ORDER`.",
     WHERE,
     "whole GPUs",
     "GPUs that are alike",
 )
 def alike() -> Seen:
     found = _numbers(None)
-    return Seen(found == list(range(len(found))), f"CUDA counts GPUs {found}")
+    return Seen(found == list(range(len(found))), f"CUDA's order is GPUs {found}")
 
 
 @claim(
-    "Where GPUs differ and `CUDA_DEVICE_ORDER` is not set, CUDA can count them in another order than nvidia-smi, and "
-    "gpu_magic says that it is not known.",
+    "If GPUs differ and `CUDA_DEVICE_ORDER` is not set, CUDA can number the GPUs in another order than "
+    "nvidia-smi. gpu_magic reports the order as unknown.",
     WHERE,
     "whole GPUs",
     "GPUs that differ",
@@ -57,13 +60,13 @@ def unlike() -> Seen:
 
     found = _numbers(None)
     is_unknown = read(None, gpu_magic.gpus().of_vendor("nvidia"), None).devices is UNKNOWN
-    ours = "does not know" if is_unknown else "claims to know"
-    return Seen(is_unknown, f"CUDA counts GPUs {found}, and gpu_magic {ours}")
+    ours = "reports the order as unknown" if is_unknown else "reports an order"
+    return Seen(is_unknown, f"CUDA's order is GPUs {found}, and gpu_magic {ours}")
 
 
 @claim(
-    "A choice by numbers means nvidia-smi's, also where CUDA would count otherwise: it sets "
-    "`CUDA_DEVICE_ORDER=PCI_BUS_ID`.",
+    "A choice by numbers means nvidia-smi's numbers, even if CUDA would number the GPUs differently. The "
+    "choice sets `CUDA_DEVICE_ORDER=PCI_BUS_ID`.",
     "process/environment.py",
     "whole GPUs",
     "two GPUs",
@@ -79,4 +82,6 @@ def choice() -> Seen:
     cuda = Cuda()
     cuda.init()
     is_so = cuda.uuids() == list(map(digits, wanted))
-    return Seen(is_so, f"{mask} in the order {order} is {'what' if is_so else 'not what'} was chosen")
+    return Seen(
+        is_so, f"CUDA {'sees' if is_so else 'does not see'} the choice, by {mask} in the order {order}"
+    )

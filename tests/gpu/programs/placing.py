@@ -1,4 +1,4 @@
-"""Blocks on a GPU: `%%on_gpu`, and an error for want of memory within one."""
+"""Blocks on a GPU: `%%on_gpu`, and an out-of-memory error in a block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ TORCH: Need = "an accelerator of PyTorch's"
 
 
 @claim(
-    "What a cell below `%%on_gpu 0` makes with PyTorch is on the GPU, its gradients too; after it nothing is.",
+    "In a cell with `%%on_gpu 0`, PyTorch creates tensors and their gradients on the GPU. After the cell, "
+    "PyTorch no longer does.",
     WHERE,
     TORCH,
 )
@@ -26,7 +27,7 @@ def cell() -> Seen:
     return Seen((str(x.device), str(x.grad.device), after) == (expected, expected, "cpu"), what)
 
 
-@claim("A block on a GPU makes it PyTorch's current device as well.", WHERE, TORCH)
+@claim("A block on a GPU also makes that GPU PyTorch's current device.", WHERE, TORCH)
 def current_device() -> Seen:
     alone()
     import torch
@@ -42,7 +43,8 @@ def current_device() -> Seen:
 
 
 @claim(
-    "A generator of the CPU draws the same numbers within a block, on the GPU, and a DataLoader that shuffles works.",
+    "In a block on a GPU, a CPU generator draws the same numbers as outside the block, and the numbers are on "
+    "the GPU. A DataLoader that shuffles works in the block.",
     "frameworks/torch_modes.py",
     TORCH,
 )
@@ -63,7 +65,7 @@ def sampling() -> Seen:
 
 
 @claim(
-    "A DataLoader that shuffles, pins its memory and has two workers works within a block.",
+    "In a block on a GPU, a DataLoader works with shuffling, pinned memory and two workers.",
     "frameworks/torch_modes.py",
     "PyTorch for CUDA",
 )
@@ -84,7 +86,9 @@ def pinned_loader() -> Seen:
 
 
 @claim(
-    "A block on a GPU that is not there is refused before it runs, with those that there are.", WHERE, TORCH
+    "A block on a GPU that is not there is refused before it runs. The error names the GPUs that are there.",
+    WHERE,
+    TORCH,
 )
 def past_the_last() -> Seen:
     alone()
@@ -100,10 +104,10 @@ def past_the_last() -> Seen:
             has_run = True
     except gpu_magic.PlacementError as error:
         return Seen(not has_run, f"with {count}: {error}")
-    return Seen(False, f"device {count} of {count} was taken")
+    return Seen(False, f"a block on device {count} ran, with {count}")
 
 
-@claim("Blocks on two GPUs are told apart.", WHERE, "PyTorch for CUDA", "two GPUs")
+@claim("Two blocks on different GPUs each use their own GPU.", WHERE, "PyTorch for CUDA", "two GPUs")
 def two_gpus() -> Seen:
     both()
     import torch
@@ -118,13 +122,13 @@ def two_gpus() -> Seen:
 
 
 @claim(
-    "A request for more memory than there is, in a cell, is PyTorch's own error, and below it stands who holds what; "
-    "the block in the next cell works.",
+    "If a cell requests more memory than there is, PyTorch raises its own error. Below the error, gpu_magic "
+    "lists what holds memory. The block in the next cell works.",
     "objects/memory.py",
     "PyTorch for CUDA",
 )
 def out_of_memory() -> Seen:
-    """One request of all that is free and 1 GiB more: the driver refuses it, and other processes lose nothing."""
+    """Request all free memory and 1 GiB more. The driver refuses the request, and other processes lose nothing."""
     alone()
     shell = Shell()
     shell.must("import torch", "kept = torch.ones(64 << 20, dtype=torch.uint8, device='cuda')")
@@ -136,5 +140,5 @@ def out_of_memory() -> Seen:
     said = next((line for line in done.printed.splitlines() if line.startswith("Out of memory")), "")
     is_error = isinstance(done.error, torch.OutOfMemoryError)
     works = after.error is None and shell["next_one"] == 1000
-    what = f"{type(done.error).__name__}; it says: {said or 'nothing'}; the next block {'works' if works else 'fails'}"
+    what = f"{type(done.error).__name__}; the message: {said or 'none'}; the next block {'works' if works else 'fails'}"
     return Seen(is_error and bool(said) and works and "kept" in done.printed, what)

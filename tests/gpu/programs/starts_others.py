@@ -1,4 +1,4 @@
-"""TensorFlow, JAX and CuPy: what initializes CUDA, and what does not."""
+"""TensorFlow, JAX and CuPy: calls that start CUDA, and calls that do not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LIVE = ("not loaded", "not started")
 
 
 @claim(
-    "`import tensorflow` does not initialize CUDA.",
+    "`import tensorflow` does not start CUDA.",
     "frameworks/tensorflow.py",
     "TensorFlow for CUDA",
 )
@@ -23,7 +23,7 @@ def importing_tensorflow() -> Seen:
 
 
 @claim(
-    "`tf.config.list_physical_devices()` initializes CUDA.",
+    "`tf.config.list_physical_devices()` starts CUDA.",
     "frameworks/tensorflow.py",
     "TensorFlow for CUDA",
 )
@@ -37,7 +37,7 @@ def listing_in_tensorflow() -> Seen:
 
 
 @claim(
-    "A choice that is made after `import tensorflow` is the one that TensorFlow sees.",
+    "TensorFlow sees a choice that you make after `import tensorflow`.",
     "gpus/apply.py",
     "TensorFlow for CUDA",
     "a driver",
@@ -59,7 +59,7 @@ def choice_in_tensorflow() -> Seen:
     )
 
 
-@claim("`import jax` does not initialize CUDA.", "frameworks/jax.py", "JAX for CUDA")
+@claim("`import jax` does not start CUDA.", "frameworks/jax.py", "JAX for CUDA")
 def importing_jax() -> Seen:
     alone()
     import jax
@@ -68,7 +68,7 @@ def importing_jax() -> Seen:
     return Seen(answer in LIVE, f"after import jax {jax.__version__}: {answer}")
 
 
-@claim("`jax.devices()` initializes CUDA.", "frameworks/jax.py", "JAX for CUDA")
+@claim("`jax.devices()` starts CUDA.", "frameworks/jax.py", "JAX for CUDA")
 def listing_in_jax() -> Seen:
     alone()
     import jax
@@ -79,7 +79,7 @@ def listing_in_jax() -> Seen:
 
 
 @claim(
-    "A choice that is made after `import jax` is the one that JAX sees.",
+    "JAX sees a choice that you make after `import jax`.",
     "gpus/apply.py",
     "JAX for CUDA",
     "a driver",
@@ -97,7 +97,7 @@ def choice_in_jax() -> Seen:
     return Seen(count == 1 and platform == "gpu", f"{counted(count)}, an array on the {platform}")
 
 
-@claim("`import cupy` does not initialize CUDA.", "frameworks/cupy.py", "CuPy")
+@claim("`import cupy` does not start CUDA.", "frameworks/cupy.py", "CuPy")
 def importing_cupy() -> Seen:
     alone()
     import cupy
@@ -106,7 +106,7 @@ def importing_cupy() -> Seen:
     return Seen(answer in LIVE, f"after import cupy {cupy.__version__}: {answer}")
 
 
-@claim("`cupy.cuda.runtime.getDeviceCount()` initializes CUDA.", "frameworks/cupy.py", "CuPy")
+@claim("`cupy.cuda.runtime.getDeviceCount()` starts CUDA.", "frameworks/cupy.py", "CuPy")
 def counting_in_cupy() -> Seen:
     alone()
     import cupy
@@ -117,7 +117,8 @@ def counting_in_cupy() -> Seen:
 
 
 @claim(
-    "A block on a GPU makes CuPy's arrays there, and `%to_gpu` moves NumPy's there for CuPy.",
+    "In a block on a GPU, CuPy creates arrays on that GPU. `%to_gpu` moves NumPy arrays to that GPU as CuPy "
+    "arrays.",
     "frameworks/cupy.py",
     "CuPy",
 )
@@ -131,4 +132,4 @@ def placing_in_cupy() -> Seen:
         inside = cupy.ones(3).device.id
     moved = gpu_magic.to_gpu(cupy.asnumpy(cupy.ones(3)), 0, numpy="cupy")
     is_so = inside == 0 and isinstance(moved, cupy.ndarray)
-    return Seen(is_so, f"an array on {inside}, NumPy's became {type(moved).__module__}'s")
+    return Seen(is_so, f"an array on {inside}, a NumPy array became an array of {type(moved).__module__}")

@@ -1,4 +1,4 @@
-"""PyTorch: what initializes CUDA, and what does not."""
+"""PyTorch: calls that start CUDA, and calls that do not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 LIVE = ("not loaded", "not started")
 
 
-@claim("`import torch` does not initialize CUDA.", "process/watch.py", "PyTorch for CUDA")
+@claim("`import torch` does not start CUDA.", "process/watch.py", "PyTorch for CUDA")
 def importing() -> Seen:
     alone()
     import torch
@@ -21,7 +21,7 @@ def importing() -> Seen:
     return Seen(answer in LIVE, f"after import torch {torch.__version__}: {answer}")
 
 
-@claim("`torch.cuda.is_available()` initializes CUDA.", "process/watch.py", "PyTorch for CUDA")
+@claim("`torch.cuda.is_available()` starts CUDA.", "process/watch.py", "PyTorch for CUDA")
 def is_available() -> Seen:
     alone()
     import torch
@@ -32,8 +32,8 @@ def is_available() -> Seen:
 
 
 @claim(
-    "With `PYTORCH_NVML_BASED_CUDA_CHECK=1`, `torch.cuda.is_available()` does not initialize CUDA, also where that is "
-    "set after the import.",
+    "With `PYTORCH_NVML_BASED_CUDA_CHECK=1`, `torch.cuda.is_available()` does not start CUDA, even if the "
+    "variable is set after the import.",
     "process/watch.py",
     "PyTorch for CUDA",
 )
@@ -48,7 +48,7 @@ def is_available_by_nvml() -> Seen:
 
 
 @claim(
-    "After `%load_ext gpu_magic`, `torch.cuda.is_available()` leaves the choice open.",
+    "Once `%load_ext gpu_magic` has run, the choice can still change after `torch.cuda.is_available()`.",
     "process/watch.py",
     "PyTorch for CUDA",
 )
@@ -64,7 +64,7 @@ def is_available_beside_us() -> Seen:
 
 
 @claim(
-    "`torch.cuda.device_count()` does not initialize CUDA.",
+    "`torch.cuda.device_count()` does not start CUDA.",
     "frameworks/pytorch.py",
     "PyTorch for CUDA",
 )
@@ -78,7 +78,8 @@ def device_count() -> Seen:
 
 
 @claim(
-    "`torch.cuda.is_initialized()` says False after the `cuInit` of `is_available()`: it is no guard.",
+    "`torch.cuda.is_initialized()` returns False after `is_available()` has called `cuInit`, so "
+    "`is_initialized()` does not show whether CUDA has started.",
     "process/drivers.py",
     "PyTorch for CUDA",
 )
@@ -88,10 +89,10 @@ def flag() -> Seen:
 
     torch.cuda.is_available()
     said, answer = torch.cuda.is_initialized(), answer_now()
-    return Seen(not said and answer == "started", f"it says {said}, and CUDA is {answer}")
+    return Seen(not said and answer == "started", f"is_initialized() {said}, and CUDA is {answer}")
 
 
-@claim("`torch.manual_seed(0)` does not initialize CUDA.", "process/watch.py", "PyTorch for CUDA")
+@claim("`torch.manual_seed(0)` does not start CUDA.", "process/watch.py", "PyTorch for CUDA")
 def manual_seed() -> Seen:
     alone()
     import torch
@@ -102,7 +103,8 @@ def manual_seed() -> Seen:
 
 
 @claim(
-    "A backward on the CPU initializes CUDA, in a PyTorch that is built for it, and a forward does not.",
+    "In a PyTorch that is built for CUDA, a backward pass on the CPU starts CUDA. A forward pass on the CPU "
+    "does not.",
     "fit/fit.py",
     "PyTorch for CUDA",
 )
@@ -119,7 +121,7 @@ def backward() -> Seen:
     )
 
 
-@claim("A tensor on the GPU initializes CUDA.", "process/drivers.py", "PyTorch for CUDA")
+@claim("Putting a tensor on the GPU starts CUDA.", "process/drivers.py", "PyTorch for CUDA")
 def tensor() -> Seen:
     alone()
     import torch
@@ -130,8 +132,8 @@ def tensor() -> Seen:
 
 
 @claim(
-    "A mask that is changed after CUDA was initialized changes what PyTorch counts in no way that helps: its devices "
-    "stay those of before.",
+    "After CUDA has started, a change of `CUDA_VISIBLE_DEVICES` does not change PyTorch's device count in a "
+    "useful way. PyTorch keeps its devices.",
     "gpus/apply.py",
     "PyTorch for CUDA",
 )
