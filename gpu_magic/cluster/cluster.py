@@ -219,11 +219,11 @@ class Cluster:
         return wanted
 
     def still_running(self, engines: Sequence[Engine]) -> str:
-        """Return what to do about engines that have not answered an interrupt, without a full stop."""
+        """Return how to restart engines that have not answered an interrupt, without a full stop."""
         return f"{about(engines, 'does', 'do')} not respond to the interrupt. {self.how_to_restart(engines)}"
 
     def how_to_restart(self, engines: Sequence[Engine]) -> str:
-        """Return what restarts engines, as a sentence without its full stop."""
+        """Return how to restart engines, as a sentence without its full stop."""
         if not self.can_restart:
             return self._how_to_restart
         numbers = ",".join(str(engine.number) for engine in engines)

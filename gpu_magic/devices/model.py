@@ -86,8 +86,8 @@ class Claim:
     idle
         Whole seconds since its last cell ended. 0 while a cell runs. UNKNOWN for a process without cells.
     waits
-        Whether the process waits in line. The process then has no claim yet. `auto` leaves the device to this
-        process.
+        Whether the process waits in line. The process then has no claim yet. `auto` leaves the device to the
+        waiting process.
 
     """
 
@@ -142,8 +142,8 @@ class GpuProcess:
     age
         Whole seconds since it started.
     work
-        Percent. Its kernels ran for at most this part of the time since the last reading. UNKNOWN at the
-        first reading.
+        Percent. The GPU computed for this process during at most this part of the time since the last
+        reading. UNKNOWN at the first reading.
     idle
         Whole seconds since its last cell or its last work on a GPU. UNKNOWN if gpu_magic has seen neither.
 
@@ -182,7 +182,7 @@ class GpuStatus:
         Bytes. `memory_used` is nvidia-smi's figure. Since driver R510 it leaves out what the driver reserves,
         so used + free can be less than the total.
     utilization
-        Percent. A kernel ran on the GPU during this part of the last sampling period.
+        Percent. The GPU computed during this part of the last sampling period.
     temperature
         Degrees Celsius.
     power
@@ -264,7 +264,7 @@ class MigInstance:
 
     @property
     def number_text(self) -> str:
-        """What to type for it: `2:1`, as NVIDIA's container toolkit also calls it."""
+        """The text that names it in a command: `2:1`, as NVIDIA's container toolkit also calls it."""
         return f"{self.gpu_index}:{self.number}"
 
     @property
@@ -320,8 +320,8 @@ class Gpu:
     vendor
         "nvidia" or "amd".
     prefix
-        What to type before its number if the number alone means another GPU: "amd:" on a machine with both
-        vendors.
+        The text to type before its number if the number alone means another GPU: "amd:" on a machine with
+        both vendors.
     hip_id
         HIP's number of an AMD GPU if no variable hides a GPU. It can differ from rocm-smi's number.
 
@@ -349,7 +349,7 @@ class Gpu:
 
     @property
     def number_text(self) -> str:
-        """What to type for it: `2`, or `amd:2`."""
+        """The text that names it in a command: `2`, or `amd:2`."""
         return f"{self.prefix}{self.index}"
 
     @property
@@ -374,7 +374,7 @@ class Gpu:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody uses or claims it. gpu_magic has read every figure that could show use."""
+        """Whether nobody uses or claims it. False if gpu_magic cannot read a figure that could show use."""
         return self.is_busy is False and not self.status.claims
 
     @property

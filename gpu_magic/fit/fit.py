@@ -129,8 +129,8 @@ def fit(
     amp
         Mixed precision, with float16 or `dtype`.
     dtype
-        The data type of the model and the batch, or with `amp` of mixed precision: "bfloat16", "float16",
-        "float32", "float64", or PyTorch's own.
+        The data type of the model and the batch: "bfloat16", "float16", "float32", "float64", or PyTorch's
+        own. With `amp`: the data type of mixed precision.
     batch_size
         Predict for a batch of this size along dimension 0.
 

@@ -110,8 +110,8 @@ class Framework(ABC):
 
     The abstract members are required. The other members are optional. Their defaults are for a framework
     without the capability. No method imports the framework. A method finds it in `sys.modules`. `problem`,
-    `name_of` and `narrow` ask the framework for its devices, which can start it. `scope` can also start it,
-    if the block uses it.
+    `name_of` and `narrow` ask the framework for its devices. These calls can start the framework. `scope`
+    can also start it, if the block uses it.
 
     Attributes
     ----------
@@ -122,7 +122,8 @@ class Framework(ABC):
     needs
         Attributes of that module. Another module of the same name lacks them.
     preallocates
-        Whether it allocates most of each GPU's memory when it starts, for example when asked for its devices.
+        Whether the framework allocates most of each GPU's memory when it starts, for example when asked for
+        its devices.
 
     """
 
@@ -155,10 +156,10 @@ class Framework(ABC):
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         """Return a context manager that makes a device the default of this thread.
 
-        It does not start the framework. A framework that starts later uses the device. If only a started
-        framework can be configured, call `is_used`. It returns whether the block will use the framework. If
-        so, the scope may start the framework. If the device cannot be used, the block raises an error when it
-        uses the framework, or at its end. Scopes end in the reverse order.
+        A framework that starts later uses the device. The scope starts no framework, with one exception. If
+        only a started framework can be configured, call `is_used`. It returns whether the block will use the
+        framework. If so, the scope may start the framework. If the device cannot be used, the block raises an
+        error when it uses the framework, or at its end. Scopes end in the reverse order.
         """
 
     @abstractmethod
@@ -168,23 +169,23 @@ class Framework(ABC):
         Returns
         -------
         tuple
-            A clause, with the GPUs that it uses now or why nothing changed. And a context manager whose exit
-            restores the state before, or None if nothing changed.
+            A clause: the GPUs that the framework uses now, or why nothing changed. And a context manager
+            whose exit restores the state before, or None if nothing changed.
 
         """
 
     # Devices: optional.
 
     def has_gpu(self) -> bool:
-        """Return whether a GPU is among the devices that it has started. False if that is unknown."""
+        """Return whether the framework has started a device that is a GPU. False if that is unknown."""
         return False
 
     def is_started(self) -> bool:
-        """Return whether it has found its devices, and will not look for other devices."""
+        """Return whether the framework has found its devices, and will not look for other devices."""
         return self.has_gpu()
 
     def without_cuda(self) -> str:
-        """If it is built without CUDA, return a sentence: how to install a build with CUDA. Else empty.
+        """If the framework has no CUDA, return how to install a build with CUDA, as a sentence. Else empty.
 
         gpu_magic calls this method before each choice, so the method must not start the framework.
         """
@@ -256,25 +257,25 @@ class Framework(ABC):
     # Memory.
 
     def memory_variables(self, memory: MemorySettings) -> Mapping[str, str]:
-        """Return the environment variables of its memory settings, which it reads when it starts."""
+        """Return the environment variables that set how the framework allocates memory when it starts."""
         return {}
 
     def limit_memory(self, memory: MemorySettings) -> None:  # noqa: B027 - nothing is to be done
         """Set the memory limits of an imported framework that has not started. Empty: undo them."""
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
-        """Return how many bytes it can still allocate. None if that is unknown before it starts."""
+        """Return how many bytes the framework can still allocate there. None if unknown before its start."""
         return None
 
     def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
-        """Return its memory on each GPU, by its own count. Empty if it has not started."""
+        """Return the framework's memory on each GPU, by its own count. Empty if it has not started."""
         return {}
 
     def synchronize(self) -> None:  # noqa: B027 - most do nothing
         """Wait until the GPUs have finished the work of the framework, if it can and has started."""
 
     def reset_peaks(self) -> bool:
-        """Reset the peaks of its pools. Return whether it can."""
+        """Reset the peaks of the framework's pools. Return whether the framework can."""
         return False
 
     def out_of_memory(self, error: BaseException) -> OutOfMemory | None:

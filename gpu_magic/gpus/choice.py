@@ -70,7 +70,7 @@ class Choice:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """The devices, in the order of `cuda:0`, `cuda:1`, …. Empty if a reset cannot be read."""
+        """The devices, in the order of `cuda:0`, `cuda:1`, …. Empty if a reset leads to unknown devices."""
         return self.selection.known
 
     @property

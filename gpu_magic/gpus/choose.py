@@ -209,7 +209,7 @@ def wait_for(
     Returns
     -------
     Choice
-        Await it. The GPUs that are now `cuda:0`, `cuda:1`, ….
+        The result of `await`: the GPUs that are now `cuda:0`, `cuda:1`, ….
 
     Raises
     ------

@@ -101,8 +101,8 @@ class Task(BackgroundTask):
     def start(self, name: str = "launch", *, is_attached: bool = False) -> Task:
         """Start the command, once. Return the task.
 
-        With `is_attached` the command has this process's input, and without ranks also this process's output,
-        as in a shell.
+        With `is_attached`, the command reads this process's input, as in a shell. A single command without
+        ranks also writes to this process's output.
         """
         self.name, self._began = name, time.monotonic()
         causes = Causes(self.files.path.parent)

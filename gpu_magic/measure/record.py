@@ -52,11 +52,11 @@ class GpuUsage:
     busy_own
         Percent: the mean share of this process, if the driver counts it.
     idle
-        Seconds in which no kernel ran on it.
+        Seconds in which the GPU computed nothing.
     peak
         The most memory that this process had there, in bytes.
     peak_by
-        What counted the peak: a framework, or "driver" for samples of the driver's figure.
+        The source of the peak: a framework, or "driver" for samples of the driver's figure.
     is_exact
         Whether the peak was counted. Samples can miss a short peak.
     stayed

@@ -47,14 +47,14 @@ class Guard:
     since
         When gpu_magic first saw that CUDA had started: `in cell [4]`. Empty if unknown.
     by
-        What started CUDA: `import kornia`, `PyTorch`. Empty if unknown.
+        The import or the framework that started CUDA: `import kornia`, `PyTorch`. Empty if unknown.
     devices
         The GPUs of a process in which CUDA has started, as `cuda:0`, `cuda:1`, …. A GPU that NVML does not
         list is a UUID.
     error
         The driver's error if CUDA cannot be used, as a number of the CUDA driver API. Else 0.
     vendor
-        The vendor of the GPUs. With AMD's, read ROCm for CUDA here.
+        The vendor of the GPUs. For AMD GPUs, the other entries are about ROCm, not CUDA.
     is_known
         If CUDA has started: whether gpu_magic knows which devices the process has.
 
@@ -112,7 +112,7 @@ class Guard:
 
     @property
     def cause(self) -> str:
-        """What started CUDA, as a sentence: `cell [4] started CUDA (import kornia)`."""
+        """The cell and import that started CUDA, as a sentence: `cell [4] started CUDA (import kornia)`."""
         if not self.since.startswith("in "):
             return f"{self.runtime} {self.seen}"
         return f"{self.since[3:]} started {self.runtime}{f' ({self.by})' if self.by else ''}"

@@ -85,7 +85,7 @@ class BackgroundTask(ABC):
         return {}
 
     def forget(self) -> None:  # noqa: B027 - nothing is kept
-        """Drop what `kept` returns."""
+        """Drop the objects that `kept` returns."""
 
 
 class _Tasks:

@@ -75,7 +75,7 @@ class OwnProcess:
     pid, name
         The number, and the name: the notebook of a kernel (`train.ipynb`), or the script or program.
     what, how_to_end
-        What it is: `this kernel`, `task train`, `another kernel`. What ends it, if `end_process` does not.
+        The kind: `this kernel`, `task train`, `another kernel`. How to end it, if `end_process` refuses.
     memory
         Bytes on each device. UNKNOWN if the driver does not give them, None if there is only a claim.
     notebook
