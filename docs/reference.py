@@ -61,7 +61,10 @@ _JSON = [
 ]
 _STATUSES = [
     ("N", "the command ended with N"),
-    ("2", "nothing was started: an argument is wrong (`retry_after` is null), or the GPUs are not free"),
+    (
+        "2",
+        "nothing was started, because an argument is wrong (`retry_after` is null) or the GPUs are not free",
+    ),
     ("127", "the program exists, but the system cannot start it"),
     ("128 + N", "signal N ended the command"),
     ("130", "an interrupt ended the command, or the wait for its GPUs"),
@@ -110,7 +113,10 @@ def commands() -> str:
         ("gpu-magic launch … -- COMMAND", "run a command on GPUs"),
         (
             "gpu-magic doctor",
-            "find errors of the GPU set-up, and commands that fix them. The exit status is 1 after an error",
+            (
+                "find errors of the GPU set-up, and commands that fix them. "
+                "The exit status is 1 if there is an error"
+            ),
         ),
         ("gpu-magic doctor --report", "print a text for an issue, without names and paths"),
         ("gpu-magic doctor --json", "print the result and all facts as JSON"),
@@ -128,7 +134,7 @@ def commands() -> str:
         "### JSON for programs {#json}\n",
         (
             "`--json` prints one line on stdout before the command runs. The command's output follows it. "
-            "A holder is a GPU as in `gpu-magic --json`, with its processes and claims.\n"
+            "An entry of `holders` is a GPU as in `gpu-magic --json`, with its processes and claims.\n"
         ),
         _table("key", "value", _JSON),
         "### Exit status {#exit-status}\n",

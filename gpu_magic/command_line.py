@@ -42,7 +42,7 @@ examples:
 
 # The options of `gpu-magic launch`, which are before the command: how each is typed, and what it means.
 LAUNCH_OPTIONS = {
-    "--gpus 2,0": "GPUs, as after %gpus: 2,0 or auto:2; by default those of this shell",
+    "--gpus 2,0": "GPUs, as typed after %gpus: 2,0 or auto:2; by default those of this shell",
     "-n, --count 2": "only the first two of these GPUs",
     "--each": "start the command once per GPU, each with one GPU",
     "--env NAME=value": "a variable for the command; repeat for more",
@@ -52,14 +52,14 @@ LAUNCH_OPTIONS = {
     "--wait 30m": "wait at most this long for the GPUs, then start",
     "--force": "allow GPUs outside CUDA_VISIBLE_DEVICES",
     "--dry-run": "print the command, start nothing",
-    "--json": "first print a line of JSON: the picked GPUs; or the reason, and when to try again",
+    "--json": "first print a line of JSON: the picked GPUs, or why nothing was started and when to try again",
 }
 # Seconds after which to try again if the GPUs are not free.
 _RETRY_AFTER = 60
 
 # The options of `gpu-magic kernel install`.
 KERNEL_OPTIONS = {
-    "--gpus 2,0": "GPUs, as after %gpus: 2,0 or auto:2; by default a free GPU",
+    "--gpus 2,0": "GPUs, as typed after %gpus: 2,0 or auto:2; by default a free GPU",
     "--min-free 20GB": "with auto: GPUs with at least this much free memory",
     "--model A100": "with auto: GPUs with these words in their names",
     "--name NAME": "the kernel's name, for papermill and nbclient",

@@ -67,7 +67,7 @@ class GpuLaunchMagic:
         Options of the launcher follow its name. These options come before it:
 
         -n 2, --count 2     only the first two GPUs
-        --gpus 2,0          other GPUs, as after %gpus; this kernel's choice stays
+        --gpus 2,0          other GPUs, as typed after %gpus; this kernel's choice stays
         --each              start the command once per GPU, with GPU_MAGIC_INDEX and GPU_MAGIC_COUNT set
         --env NAME=value    a variable for the command; repeat for more
         --cwd FOLDER        the command's working directory
