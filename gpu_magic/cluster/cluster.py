@@ -219,7 +219,7 @@ class Cluster:
         return wanted
 
     def still_running(self, engines: Sequence[Engine]) -> str:
-        """Return how to restart engines that have not answered an interrupt, without a full stop."""
+        """Return which engines ignored an interrupt, and how to restart them, without the last full stop."""
         return f"{about(engines, 'does', 'do')} not respond to the interrupt. {self.how_to_restart(engines)}"
 
     def how_to_restart(self, engines: Sequence[Engine]) -> str:

@@ -273,7 +273,7 @@ class MigInstance:
 
     @property
     def is_busy(self) -> bool | Unknown:
-        """Whether its memory or its processes show use. UNKNOWN if they do not, and a figure is missing."""
+        """Whether its memory or its processes show use. UNKNOWN if they do not and a figure is missing."""
         return _is_busy(self.status)
 
     @property
@@ -379,7 +379,7 @@ class Gpu:
 
     @property
     def is_busy(self) -> bool | Unknown:
-        """Whether a figure shows use. UNKNOWN if none does, and a figure is missing."""
+        """Whether a figure shows use. UNKNOWN if a figure is missing and no other figure shows use."""
         work = self.status.utilization
         return _is_busy(self.status, UNKNOWN if work is UNKNOWN else work >= _IDLE_UTILIZATION)
 

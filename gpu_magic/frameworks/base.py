@@ -196,7 +196,7 @@ class Framework(ABC):
         return ""
 
     def resolved(self, device: LogicalDevice) -> LogicalDevice:
-        """Return a device with the type that the framework computes on, for a device without one (`0`)."""
+        """Return a device. If the device has no type (`0`), add the type that the framework computes on."""
         return device
 
     def own_device(self, device: LogicalDevice) -> Any:
@@ -234,7 +234,7 @@ class Framework(ABC):
         return ""
 
     def origin(self, array: Any, device: LogicalDevice) -> str:
-        """Return the device that an array is on, as users write it. Empty if it need not move.
+        """Return the device that an array is on, as users write it. Empty if the array need not move.
 
         The array can be a NumPy array that is to become an array of the framework. The call starts the
         framework.
@@ -261,10 +261,13 @@ class Framework(ABC):
         return {}
 
     def limit_memory(self, memory: MemorySettings) -> None:  # noqa: B027 - nothing is to be done
-        """Set the memory limits of an imported framework that has not started. Empty: undo them."""
+        """Set the memory limits of an imported framework that has not started. Empty settings undo them."""
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
-        """Return how many bytes the framework can still allocate there. None if unknown before its start."""
+        """Return how many bytes the framework can still allocate on a device.
+
+        None if the number is unknown, for example before the framework starts.
+        """
         return None
 
     def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
@@ -272,7 +275,7 @@ class Framework(ABC):
         return {}
 
     def synchronize(self) -> None:  # noqa: B027 - most do nothing
-        """Wait until the GPUs have finished the work of the framework, if it can and has started."""
+        """If the framework has started and can wait, wait until the GPUs have finished its work."""
 
     def reset_peaks(self) -> bool:
         """Reset the peaks of the framework's pools. Return whether the framework can."""
@@ -283,5 +286,5 @@ class Framework(ABC):
         return None
 
     def empty_cache(self) -> str:
-        """Give cached memory back to the driver. If it cannot, return the reason as a sentence."""
+        """Give cached memory back to the driver. If the framework cannot, return the reason as a sentence."""
         return ""

@@ -40,9 +40,9 @@ class Choice:
     selection
         The devices, and the values of the variables that name them.
     is_applied
-        Whether this process has these devices, from now or from before.
+        Whether this process has these devices, since this choice or already before.
     is_dry_run
-        Whether nothing was to change.
+        Whether `dry_run` kept the choice from changing anything.
     is_simulated
         Whether these GPUs do not exist.
     is_reset
@@ -50,7 +50,8 @@ class Choice:
     memory
         How frameworks allocate memory, as a sentence. Empty if the choice does not set it.
     ordinals
-        With `--in-process`: the i of each device's `cuda:i`. Else None. i is then the position of the device.
+        With `--in-process`: the i of each device's `cuda:i`. Without `--in-process`: None, because i is the
+        position of the device.
     results
         With `--in-process`: the result in each framework, a sentence each.
     too_late

@@ -54,7 +54,7 @@ def launch(
     """Run a command on GPUs, in other processes. The call returns while the command runs.
 
     Only the command's environment names these GPUs, so you can launch before or after CUDA starts in this
-    process. All processes that the command starts end with the command, and with this process.
+    process. When the command or this process ends, all processes of the command also end.
 
     Parameters
     ----------

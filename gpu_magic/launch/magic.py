@@ -64,7 +64,7 @@ class GpuLaunchMagic:
         %gpu_launch python train.py            one process with all GPUs; any other command also works
         %%gpu_launch torchrun                  run the cell as a script
 
-        Options of the launcher follow its name. These options come before it:
+        Options of the launcher follow its name. Options of %gpu_launch come before the name:
 
         -n 2, --count 2     only the first two GPUs
         --gpus 2,0          other GPUs, as typed after %gpus; this kernel's choice stays

@@ -71,7 +71,7 @@ def gpu_time(label: str = "") -> GpuTime:
 
 @public
 def history() -> History:
-    """Return the records of measured cells and blocks of this process, the latest last: at most 1000.
+    """Return the 1000 newest records of measured cells and blocks of this process, the newest last.
 
     Returns
     -------
