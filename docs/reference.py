@@ -50,7 +50,7 @@ _JSON = [
         "holders",
         (
             "the picked GPUs that other processes use or claim. "
-            "If the GPUs are not free, all GPUs that other processes use or claim"
+            "If nothing was started because GPUs are not free: all GPUs that other processes use or claim"
         ),
     ),
     ("error", "only if nothing was started: the error message, as on stderr"),
@@ -133,8 +133,9 @@ def commands() -> str:
         _table("option", "means", list(command_line.LAUNCH_OPTIONS.items())),
         "### JSON for programs {#json}\n",
         (
-            "`--json` prints one line on stdout before the command runs. The command's output follows it. "
-            "An entry of `holders` is a GPU as in `gpu-magic --json`, with its processes and claims.\n"
+            "`--json` prints one line on stdout before the command runs. The command's output follows "
+            "the line. An entry of `holders` is a GPU as in `gpu-magic --json`, with its processes and "
+            "claims.\n"
         ),
         _table("key", "value", _JSON),
         "### Exit status {#exit-status}\n",
