@@ -1,4 +1,4 @@
-"""What gpu_magic asks of a framework: the class that each plug-in implements, and what it answers with."""
+"""`Framework`, the class that each framework's plug-in implements, and the types of its results."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 <
 
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
-    """How frameworks may take memory. Without growth and limit, nothing is set.
+    """How frameworks may allocate memory. Without growth and limit, nothing is set.
 
     Parameters
     ----------
     growth
-        Take memory as it is needed, instead of most of it when the framework starts.
+        Allocate memory as needed, instead of most of it when the framework starts.
     limit
-        The most of each GPU's memory, in bytes; None: no limit.
+        The most of each GPU's memory, in bytes. None: no limit.
     fraction
-        The limit as a fraction of the memory of the largest GPU, for frameworks that take no bytes.
+        The limit as a fraction of the memory of the largest GPU, for frameworks that accept no bytes.
     gpus
-        How many GPUs are chosen.
+        The number of chosen GPUs.
     typed
-        The limit as it was typed: `8GB`, or a number of bytes.
+        The limit as the user typed it: `8GB`, or a number of bytes.
 
     """
 
@@ -60,7 +60,7 @@ class MemorySettings:
 
     @property
     def options(self) -> str:
-        """The options that ask for it, as they are typed: ` --growth --memory-limit 8GB`."""
+        """The options for these settings, as users type them: ` --growth --memory-limit 8GB`."""
         limit = "" if self.typed is None else f" --memory-limit {self.typed}"
         return f"{' --growth' * self.growth}{limit}"
 
@@ -68,39 +68,39 @@ class MemorySettings:
 class Holding(NamedTuple):
     """A piece of memory that a variable holds."""
 
-    device: LogicalDevice | str  # the framework's own name where that is neither a CPU nor a GPU
+    device: LogicalDevice | str  # the framework's own name if it is neither a CPU nor a GPU
     nbytes: int
     key: Hashable  # the same for two variables that share the memory (views, tied weights)
 
 
 class Components(NamedTuple):
-    """What an object is made of, and how to replace it."""
+    """The children of an object, and how to replace them."""
 
     children: Sequence[Any]
-    # Called with the present children and as many new ones; returns the object with the new ones, and writes
-    # only where the two differ. None: its children can't be replaced.
+    # `put(children, new)` replaces the children that differ. If not `in_place`, it returns a new object.
+    # None: the children cannot be replaced.
     put: Callable[[Sequence[Any], Sequence[Any]], Any] | None = None
-    in_place: bool = True  # whether `put` changes the object and returns it, or returns a new one
+    in_place: bool = True  # whether `put` changes the object itself
 
 
 class MemoryPool(NamedTuple):
     """A framework's memory on one GPU, in bytes."""
 
-    used: int  # what its arrays take
-    reserved: int  # what it has allocated from the driver, used or not
-    peak: int | None = None  # the most of `used`, since it started or since `reset_peaks`; None: not counted
-    allocations: int | None = None  # how many it has ever made; None: not counted
+    used: int  # by its arrays
+    reserved: int  # allocated from the driver, used or not
+    peak: int | None = None  # the most of `used` since the start or `reset_peaks`. None: not counted
+    allocations: int | None = None  # the number so far. None: not counted
 
 
 class OutOfMemory(NamedTuple):
-    """What an error says that was raised as memory ran out."""
+    """The device and the size that an out-of-memory error names."""
 
-    device: LogicalDevice | None  # where; None where it does not say
-    wanted: int | None  # the bytes that were asked for; None where it does not say
+    device: LogicalDevice | None  # None if the error names none
+    wanted: int | None  # the requested bytes. None if the error names none
 
 
 def wanted_in(text: str) -> int | None:
-    """Return how many bytes an error says were asked for; None where it does not."""
+    """Return the requested bytes that an error message names. None if it names none."""
     found = _WANTED.search(text)
     return round(float(found[1].replace(",", "")) * _UNITS[found[2]]) if found else None
 
@@ -260,7 +260,7 @@ class Framework(ABC):
         """Return the environment variables that set how the framework allocates memory when it starts."""
         return {}
 
-    def limit_memory(self, memory: MemorySettings) -> None:  # noqa: B027 - nothing is to be done
+    def limit_memory(self, memory: MemorySettings) -> None:  # noqa: B027 - nothing to do
         """Set the memory limits of an imported framework that has not started. Empty settings undo them."""
 
     def free_bytes(self, device: LogicalDevice) -> int | None:

@@ -1,4 +1,4 @@
-"""CuPy."""
+"""The plug-in for CuPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["FRAMEWORK"]
 
 
 class CuPy(Framework):
-    """`cupy`, through `cupy.cuda`. It has no flag that says whether CUDA has started."""
+    """`cupy`, through `cupy.cuda`. CuPy has no flag for whether CUDA has started."""
 
     name = "CuPy"
     module = "cupy"
@@ -28,7 +28,7 @@ class CuPy(Framework):
         return f"cupy.cuda.Device({ordinal}).use()"
 
     def problem(self, device: LogicalDevice) -> str:
-        """Count CUDA's devices, which starts CUDA. CuPy has no CPU device, and is left alone for the CPU."""
+        """Count CUDA's devices, which starts CUDA. CuPy has no CPU device, so the CPU is no problem."""
         if device.kind == "cpu":
             return ""
         if device.type not in ("", "cuda"):
@@ -53,7 +53,7 @@ class CuPy(Framework):
         return LogicalDevice("gpu", obj.id, "cuda") if is_one else None
 
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
-        if device.kind == "cpu" or self.problem(device):  # without a GPU, CuPy itself raises where it is used
+        if device.kind == "cpu" or self.problem(device):  # without a GPU, CuPy itself raises an error
             return contextlib.nullcontext()
         return sys.modules["cupy"].cuda.Device(device.index)  # type: ignore[no-any-return]
 
@@ -61,17 +61,17 @@ class CuPy(Framework):
         return issubclass(kind, sys.modules["cupy"].ndarray)
 
     def holdings(self, array: Any) -> Sequence[Holding]:
-        memory = array.data.mem  # what its views share
+        memory = array.data.mem  # shared by its views
         return [Holding(LogicalDevice("gpu", array.device.id, "cuda"), memory.size, ("CuPy", memory.ptr))]
 
     def origin(self, array: Any, device: LogicalDevice) -> str:
-        """Return it; on the CPU its arrays become NumPy's."""
+        """Return the array's device, or "NumPy". On the CPU, CuPy arrays become NumPy arrays."""
         is_ours = isinstance(array, sys.modules["cupy"].ndarray)
         origin = f"cuda:{array.device.id}" if is_ours else "NumPy"
         return "" if device.kind == "gpu" and origin == f"cuda:{device.index}" else origin
 
     def copied(self, array: Any, device: LogicalDevice, memo: dict[Any, Any]) -> Any:
-        """Copy each piece of memory once, with all the views in it."""
+        """Copy each block of memory once, for all its views."""
         cupy: Any = sys.modules["cupy"]
         if device.kind == "cpu":
             return cupy.asnumpy(array)
@@ -86,7 +86,7 @@ class CuPy(Framework):
             return cupy.ndarray(array.shape, array.dtype, pointer, array.strides)
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
-        """Add what the driver has left and what CuPy's pool caches."""
+        """Return the driver's free bytes plus the bytes in the cache of CuPy's pool."""
         if device.kind == "cpu":
             return None
         cupy: Any = sys.modules["cupy"]
@@ -95,21 +95,21 @@ class CuPy(Framework):
             return int(free + cupy.get_default_memory_pool().free_bytes())
 
     def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
-        """Return it; it is about the current device, which the error does not name."""
+        """Return the requested size. The error does not name the device, which is the current one."""
         kind = getattr(sys.modules.get("cupy.cuda.memory"), "OutOfMemoryError", None)
         if kind is None or not isinstance(error, kind):
             return None
         return OutOfMemory(None, wanted_in(str(error)))
 
     def empty_cache(self) -> str:
-        """Empty its pools, without asking first what they hold: that would start CUDA."""
+        """Empty CuPy's pools. Asking for their sizes first would start CUDA."""
         cupy: Any = sys.modules["cupy"]
         cupy.get_default_memory_pool().free_all_blocks()
         cupy.get_default_pinned_memory_pool().free_all_blocks()
         return ""
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
-        """Set the current device; CuPy can't hide the others once CUDA has started."""
+        """Set the current device. CuPy cannot hide the other GPUs after CUDA has started."""
         device = LogicalDevice("gpu", ordinals[0], "cuda")
         if why := self.problem(device):
             return why, None

@@ -1,4 +1,4 @@
-"""JAX's plug-in: its backends and devices, as it lists them, and its default device."""
+"""The plug-in for JAX: its backends, devices and default device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FRAMEWORK", "backends", "has_plugin"]
 
-# The names that it takes as a default device before it has started (JAX 0.10, `_validate_default_device`).
+# The default devices that JAX accepts before it has started (JAX 0.10, `_validate_default_device`).
 _PLATFORMS = ("cpu", "gpu", "tpu")
 
 
@@ -36,7 +36,7 @@ class Jax(Framework):
     preallocates = True
 
     def has_gpu(self) -> bool:
-        """Return whether one of its backends is a GPU's."""
+        """Return whether JAX has started a GPU backend."""
         return not {"cuda", "rocm", "gpu"}.isdisjoint(backends())
 
     def is_started(self) -> bool:
@@ -67,11 +67,11 @@ class Jax(Framework):
         return f"{device.type or device.kind}:{device.index}"
 
     def raises_itself(self, device: LogicalDevice) -> bool:
-        """Return whether `scope` does not start it: JAX raises when it starts and lacks the platform."""
+        """Return whether `scope` sets a platform. JAX raises an error if it starts without that platform."""
         return device.index == 0 and not self.is_started() and _platform(device) in _PLATFORMS
 
     def own_device(self, device: LogicalDevice) -> Any:
-        """Return its object for a device; a JAX that has not started has the names of platforms alone."""
+        """Return JAX's object for a device. Before JAX has started, return the name of the platform."""
         return _devices_like(device)[device.index] if self.is_started() else _platform(device)
 
     def device_of(self, obj: object) -> LogicalDevice | str | None:
@@ -81,10 +81,10 @@ class Jax(Framework):
         return _platform(device) in _PLATFORMS and not self.is_started() and device.index != 0
 
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
-        """Set a device as the default; before JAX has started, a platform, which means its first device.
+        """Set the default device. Before JAX has started, set a platform, which means its first device.
 
-        Asking for its devices starts it, and that can take three quarters of the memory of every GPU it sees,
-        also for somebody whose Keras has imported it and who will never use it.
+        Listing the devices starts JAX. JAX can then allocate three quarters of the memory of each visible
+        GPU, even if only Keras has imported JAX and the user never uses it.
         """
         if self.raises_itself(device):
             return _default_device(_platform(device))
@@ -97,7 +97,7 @@ class Jax(Framework):
         return _default_device(_AbsentDevice(device, why))
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
-        """Set the default device; JAX can't hide the others once CUDA has started."""
+        """Set the default device. JAX cannot hide the other GPUs after CUDA has started."""
         config, device = sys.modules["jax"].config, LogicalDevice("gpu", ordinals[0])
         if why := self.problem(device):
             return why, None
@@ -109,11 +109,11 @@ class Jax(Framework):
     # Arrays
 
     def is_array(self, kind: type) -> bool:
-        # By the type: for isinstance, jax.Array asks the value for its __class__, which can be anything.
+        # Not isinstance(): with jax.Array it reads the value's __class__, which any object can fake.
         return issubclass(kind, sys.modules["jax"].Array | sys.modules["jax"].core.Tracer)
 
     def holdings(self, array: Any) -> Sequence[Holding]:
-        """Return an array's shards, one for each device; a replicated array has its data on each."""
+        """Return an array's shards, one for each device. A replicated array has its data on each."""
         jax: Any = sys.modules["jax"]
         if isinstance(array, jax.core.Tracer) or array.is_deleted():
             return []
@@ -125,7 +125,7 @@ class Jax(Framework):
         ]
 
     def components(self, obj: Any) -> Components | None:
-        """Return the children of a registered pytree: Flax's and Equinox's modules, Optax's states."""
+        """Return the children of a registered pytree, such as a Flax or Equinox module or an Optax state."""
         tree = sys.modules["jax"].tree_util
         children, shape = tree.tree_flatten(obj, is_leaf=lambda node: node is not obj)
         if len(children) == 1 and children[0] is obj:
@@ -156,7 +156,7 @@ class Jax(Framework):
     # Memory
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
-        """Ask its own pool, which has reserved its part of the GPU; the CPU has no pool."""
+        """Return the free bytes of JAX's own pool, which has reserved a part of the GPU."""
         if device.kind == "cpu" or not self.is_started():
             return None
         stats = _devices_like(device)[device.index].memory_stats() or {}
@@ -182,7 +182,7 @@ class Jax(Framework):
             jax.block_until_ready(jax.live_arrays())
 
     def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
-        """Return it; the error does not say on which device that was."""
+        """Return the requested size. The error does not name the device."""
         text = str(error)
         is_ours = isinstance(error, sys.modules["jax"].errors.JaxRuntimeError)
         return OutOfMemory(None, wanted_in(text)) if is_ours and "RESOURCE_EXHAUSTED" in text else None
@@ -193,42 +193,42 @@ class Jax(Framework):
         return "JAX keeps its GPU memory until this process ends. %gpus with --growth uses less."
 
     def memory_variables(self, memory: MemorySettings) -> Mapping[str, str]:
-        """Return what its GPU client reads when it starts (jaxlib 0.10, `generate_pjrt_gpu_plugin_options`).
+        """Return the variables of JAX's GPU client (jaxlib 0.10, `generate_pjrt_gpu_plugin_options`).
 
-        The fraction has two names. JAX refuses to start with both, so the one that is set already is used.
+        The fraction has two names. JAX does not start with both, so the name that is already set is used.
         """
         variables = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} if memory.growth else {}
         if memory.fraction is not None:
             new = "XLA_CLIENT_MEM_FRACTION"
             name = new if new in os.environ else "XLA_PYTHON_CLIENT_MEM_FRACTION"
-            variables[name] = f"{math.floor(memory.fraction * 10_000) / 10_000}"  # never more than asked
+            variables[name] = f"{math.floor(memory.fraction * 10_000) / 10_000}"  # never more than the limit
         return variables
 
 
 def backends() -> dict[str, Any]:
     """Return the backends that JAX has started, by platform."""
     found: dict[str, Any] | None = private("jax._src.xla_bridge:_backends")
-    if found is None and "jax._src" in sys.modules:  # no namesake of JAX
+    if found is None and "jax._src" in sys.modules:  # not another module named jax
         text = f"JAX {sys.modules['jax'].__version__} does not list its backends"
         warn_once("JAX's backends", f"{text}, so it counts as not started. Update gpu_magic.")
     return found or {}
 
 
 def has_plugin() -> bool:
-    """Return whether JAX finds a plugin, of which CUDA's is one (JAX 0.10, `discover_pjrt_plugins`)."""
+    """Return whether JAX finds a plugin, such as CUDA's (JAX 0.10, `discover_pjrt_plugins`)."""
     if sys.modules.get("jax_plugins") is not None:
         return True
-    from importlib.metadata import entry_points  # slow, and JAX has imported it
+    from importlib.metadata import entry_points  # slow, but JAX has already imported it
 
     return bool(entry_points(group="jax_plugins"))
 
 
 @contextmanager
 def _default_device(device: Any) -> Iterator[None]:
-    """Enter `jax.default_device`, and at the end also take back `jax.config.update` in the block.
+    """Enter `jax.default_device`. At the end, also undo a `jax.config.update` from inside the block.
 
-    That sets the default device of all threads. So it is taken back by blocks of the main thread alone: in
-    another thread, what has changed meanwhile is as likely to be the main thread's.
+    `jax.config.update` sets the default device of all threads. Only blocks in the main thread undo it,
+    because a change that another thread sees may come from the main thread.
     """
     jax: Any = sys.modules["jax"]
     before = jax.config.jax_default_device
@@ -242,10 +242,10 @@ def _default_device(device: Any) -> Iterator[None]:
 
 
 class _AbsentDevice:
-    """Takes the part of a device that JAX can't use: whatever computes on it raises.
+    """Stands in for a device that JAX cannot use. Any computation on it raises an error.
 
-    JAX accepts any object whose type has "Device" in its name (JAX 0.10, `_validate_default_device`), and
-    reads its attributes when it makes the first array.
+    JAX accepts any object whose type has "Device" in its name (JAX 0.10, `_validate_default_device`). It
+    reads the object's attributes when it creates the first array.
     """
 
     def __init__(self, device: LogicalDevice, why: str) -> None:
@@ -255,32 +255,32 @@ class _AbsentDevice:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        _devices_like(self._device)  # this starts JAX, which the code is using
+        _devices_like(self._device)  # starts JAX, which the user's code needs anyway
         raise PlacementError(self._why)
 
 
 def _platform(device: LogicalDevice) -> str:
-    """Return JAX's name for the kind of a device: "gpu" means both CUDA's and ROCm's."""
+    """Return JAX's name for the kind of a device. "gpu" means CUDA or ROCm."""
     return {"": device.kind, "cuda": "gpu"}.get(device.type, device.type)
 
 
 def _devices_like(device: LogicalDevice) -> dict[int, Any]:
-    """Return this process's devices of the same kind; GPUs by their CUDA ordinals."""
+    """Return this process's devices of the same kind, by index. The index of a GPU is its CUDA ordinal."""
     try:
         devices = sys.modules["jax"].local_devices(backend=_platform(device))
-    except RuntimeError:  # there is no such platform here
+    except RuntimeError:  # JAX lacks this platform
         return {}
     return {_ordinal_of(device, index): device for index, device in enumerate(devices)}
 
 
 def _ordinal_of(device: Any, index: int) -> int:
-    """Return a GPU's CUDA ordinal, where `jax_cuda_visible_devices` leaves GPUs out; for others the index."""
+    """Return a GPU's CUDA ordinal, also if `jax_cuda_visible_devices` hides GPUs. For a CPU, the index."""
     ordinal = getattr(device, "local_hardware_id", None)
     return index if device.platform == "cpu" or ordinal is None or ordinal < 0 else int(ordinal)
 
 
 def _logical_device(device: Any) -> LogicalDevice | str:
-    """Return what gpu_magic calls a device of JAX; JAX's name where that is no CPU or GPU."""
+    """Convert a device of JAX to gpu_magic's. Return JAX's name if it is neither a CPU nor a GPU."""
     if device.platform == "cpu":
         return LogicalDevice("cpu", device.id)
     return (
@@ -291,7 +291,7 @@ def _logical_device(device: Any) -> LogicalDevice | str:
 
 
 def _key(shard: Any) -> tuple[str, int]:
-    """Return a key that is the same for arrays that share memory, and for NumPy's views of it."""
+    """Return a key that is the same for arrays and NumPy views that share memory."""
     where = "address" if shard.device.platform == "cpu" else str(shard.device)
     return where, shard.data.unsafe_buffer_pointer()
 

@@ -1,4 +1,4 @@
-"""Keras 3. It uses the default device of TensorFlow and JAX; on PyTorch it has a setting of its own."""
+"""The plug-in for Keras 3. Keras uses the default device of TensorFlow and JAX, but not of PyTorch."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ class Keras(Framework):
         backend = self.backend()
         if device.kind == "gpu" and backend not in ("tensorflow", "jax", "torch"):
             return f"Keras runs on its {backend} backend, which has no GPU"
-        return ""  # other problems are its backend's
+        return ""  # the backend reports other problems
 
     def name_of(self, device: LogicalDevice) -> str:
         return f"{device.type or device.kind}:{device.index}"
 
     def own_device(self, device: LogicalDevice) -> Any:
-        """Return what `keras.device` takes, on each backend."""
+        """Return the name of a device for `keras.device`, on each backend."""
         pytorch = get("torch") if self.backend() == "torch" else None
         return pytorch.name_of(device) if pytorch is not None else f"{device.kind}:{device.index}"
 
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
-        """On PyTorch, set Keras's device: Keras 3.15 does not use PyTorch's default device."""
+        """On PyTorch, set Keras's device, because Keras 3.15 does not use PyTorch's default device."""
         if self.backend() != "torch":
             return contextlib.nullcontext()
         pytorch = cast("Framework", get("torch"))
@@ -63,7 +63,7 @@ class Keras(Framework):
         return None
 
     def unmovable(self, kind: type) -> str:
-        """Return a refusal for all that has variables: those go back to their own device when used."""
+        """Refuse all objects with variables, because a variable returns to its own device when used."""
         if not issubclass(kind, (sys.modules["keras"].Variable, *self._kinds)):
             return ""
         way = "create it again in a cell with %%on_gpu"
@@ -77,7 +77,7 @@ class Keras(Framework):
         return keras.Layer, keras.optimizers.Optimizer, keras.metrics.Metric
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
-        """Do nothing: Keras uses what its backend uses."""
+        """Do nothing, because Keras uses the devices of its backend."""
         return f"it follows {self.backend()}", None
 
 

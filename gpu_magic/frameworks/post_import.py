@@ -1,4 +1,4 @@
-"""Calls back at the end of an import, to configure a framework as soon as it is there."""
+"""An import hook, to configure a framework at the end of its import."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["PostImportHook"]
 
 
 class PostImportHook:
-    """A finder in `sys.meta_path` that calls back when one of some modules has been imported.
+    """A finder in `sys.meta_path` that calls `callback` when one of `modules` has been imported.
 
-    It lets the finders after it find the module, and has a copy of the module's loader call back, in the
-    thread that imports it; `thread` keeps it to that one. The callback must not raise: an import that fails
-    at its end can't be tried again.
+    The finders after the hook find the module. A copy of the module's loader calls `callback`, in the thread
+    that imports the module. With `thread`, the hook ignores other threads. `callback` must not raise an
+    error, because an import that fails at its end cannot be repeated.
     """
 
     def __init__(
@@ -48,27 +48,27 @@ class PostImportHook:
         return None
 
     def _wrap(self, spec: ModuleSpec) -> None:
-        """Have the module's loader call back, once; without a way to do that, the import is as it was."""
+        """Make the module's loader call back once. A loader that cannot be wrapped stays as it is."""
 
         def exec_module(module: ModuleType) -> None:
             with contextlib.suppress(AttributeError):
-                del loader.exec_module  # it is as any other from here on
+                del loader.exec_module  # call back only once
             run(module)
-            if self in sys.meta_path:  # a lazy loader runs the module when it is first used
+            if self in sys.meta_path:  # a lazy loader can run the module after `detach`
                 self._callback(module.__name__)
 
-        with contextlib.suppress(Exception):  # a loader is another package's code, and can have slots
+        with contextlib.suppress(Exception):  # a loader of another package can have slots
             loader: Any = copy.copy(spec.loader)
             run = loader.exec_module
-            if loader is not spec.loader:  # not a class, which is its own copy
+            if loader is not spec.loader:  # `copy` does not copy a class
                 loader.exec_module = exec_module
                 spec.loader = loader
 
     def attach(self) -> None:
-        """Insert the hook before the finder of files, and after those that only watch.
+        """Insert the hook before `PathFinder`, and after finders that only observe imports.
 
-        The hook of an inner block comes before that of an outer one. So the outer one calls back first, and
-        the inner one has the last word.
+        The hook of an inner block comes before the hook of an outer block. So the outer hook calls back
+        first, and the inner hook overrides it.
         """
         positions = (
             position
@@ -79,5 +79,5 @@ class PostImportHook:
         sys.meta_path = [*sys.meta_path[:position], self, *sys.meta_path[position:]]
 
     def detach(self) -> None:
-        # A new list: another thread can be going through the old one, and would miss a finder.
+        # A new list, because another thread may be iterating over the old one and would skip a finder.
         sys.meta_path = [finder for finder in sys.meta_path if finder is not self]

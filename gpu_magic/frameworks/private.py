@@ -1,4 +1,4 @@
-"""The private names of frameworks that gpu_magic uses, in one table, and how they are looked up."""
+"""A table of the frameworks' private names that gpu_magic uses, and functions to look them up."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _NO_STEP = "%gpu_fit predicts no step of PyTorch, and says so"
 _BARE = "a block is `with torch.device(...)`, in which a DataLoader can't shuffle; a warning says so"
 _LEFT_OUT = "TensorFlow is left out of blocks, and a warning says so"
 _NO_LIMIT = "TensorFlow takes no --memory-limit before it starts, and a warning says so"
-# Each name, as module:attribute, also of a class whose objects have it; the versions that were seen to have
-# it; and what happens without it.
+# Each name as module:attribute or module:class.attribute. Its value: the versions in which it was found, and
+# what happens without it.
 PRIVATE = {
     "torch.utils._device:DeviceContext": ("2.8 to 2.13", _BARE),
     "torch.utils._device:_device_constructors": (
@@ -57,7 +57,7 @@ PRIVATE = {
 
 
 def private(name: str) -> Any:
-    """Return what a name of the table stands for; None without it, or without the framework.
+    """Return the object that a name of the table refers to. None if it or the framework is missing.
 
     >>> private("torch.cuda:_lazy_call")
     """
@@ -76,12 +76,12 @@ def private(name: str) -> Any:
 
 
 def required(name: str) -> Any:
-    """Return what a name of the table stands for.
+    """Return the object that a name of the table refers to.
 
     Raises
     ------
     ImportError
-        The framework does not have it.
+        The framework lacks the name.
 
     """
     found = private(name)
@@ -91,7 +91,7 @@ def required(name: str) -> Any:
 
 
 def private_of(obj: Any, name: str) -> Any:
-    """Return an object's own value of a name of the table; None without it."""
+    """Return the attribute of an object that a name of the table refers to. None if it is missing."""
     if name not in PRIVATE:
         raise KeyError(name)
     return getattr(obj, name.rpartition(".")[2], None)

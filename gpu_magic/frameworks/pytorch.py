@@ -1,4 +1,4 @@
-"""PyTorch's plug-in: its accelerator, whichever kind it is, and its allocator."""
+"""The plug-in for PyTorch: its accelerator, of any type, and its allocator."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["FRAMEWORK", "sparse_parts", "type_and_shape"]
 
-# What CUDA's libraries say, in errors that are not PyTorch's own for it.
+# Messages of CUDA's libraries in errors that are not PyTorch's OutOfMemoryError.
 _NO_MEMORY = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
-# Before PyTorch 2.9, and where an accelerator does not count.
+# Raised by PyTorch before 2.9, and by accelerators that do not count memory.
 _NOT_COUNTED = (AttributeError, RuntimeError)
 
 
 class PyTorch(Framework):
-    """`torch`: its accelerator, whichever kind it is, and `torch.cuda`."""
+    """`torch`, through its accelerator, of any type, and `torch.cuda`."""
 
     name = "PyTorch"
     module = "torch"
@@ -42,7 +42,7 @@ class PyTorch(Framework):
         self._was_limited = False
 
     def has_gpu(self) -> bool:
-        """Return PyTorch's own flag, which misses the cuInit of `torch.cuda.is_available()`."""
+        """Return PyTorch's own flag. It stays False after the cuInit of `torch.cuda.is_available()`."""
         ask = getattr(sys.modules.get("torch.cuda"), "is_initialized", None)
         return ask is not None and bool(ask())
 
@@ -59,9 +59,9 @@ class PyTorch(Framework):
         return f"torch.cuda.set_device({ordinal})"
 
     def problem(self, device: LogicalDevice) -> str:
-        """Count its accelerator's devices. PyTorch counts CUDA's through NVML where it can."""
+        """Count the accelerator's devices. PyTorch counts CUDA's through NVML if it can."""
         if device.kind == "cpu":
-            return ""  # PyTorch has one CPU, for every logical CPU of other frameworks
+            return ""  # PyTorch's one CPU stands for every logical CPU of other frameworks
         torch: Any = sys.modules["torch"]
         if not hasattr(getattr(torch, "accelerator", None), "device_index"):
             return f"PyTorch {torch.__version__} is too old: 2.8 is needed"
@@ -82,7 +82,7 @@ class PyTorch(Framework):
         return sys.modules["torch"].device(self.name_of(device))
 
     def device_of(self, obj: object) -> LogicalDevice | str | None:
-        """Return a device that has a number; one without is whichever is the current one."""
+        """Return the device. None for one without an index, which means the current device."""
         is_one = isinstance(obj, sys.modules["torch"].device) and (obj.type == "cpu" or obj.index is not None)
         return _logical_device(obj) if is_one else None
 
@@ -101,7 +101,7 @@ class PyTorch(Framework):
 
     @cached_property
     def _modes(self) -> Any:
-        """The module that imports PyTorch, and so is imported late; None, after a warning, if it can't be."""
+        """The module `torch_modes`, which imports PyTorch. None, after a warning, if its import fails."""
         try:
             return import_module("gpu_magic.frameworks.torch_modes")
         except ImportError as error:
@@ -113,7 +113,7 @@ class PyTorch(Framework):
             return None
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
-        """Set the current device; PyTorch can't hide the others once CUDA has started."""
+        """Set the current device. PyTorch cannot hide the other GPUs after CUDA has started."""
         device = LogicalDevice("gpu", ordinals[0])
         if why := self.problem(device):
             return why, None
@@ -127,16 +127,16 @@ class PyTorch(Framework):
         return issubclass(kind, sys.modules["torch"].Tensor)
 
     def holdings(self, array: Any) -> Sequence[Holding]:
-        """Return a tensor's storage, which its views share, and its gradient's; of a sparse one several."""
+        """Return the storages of a tensor and of its gradient. A sparse tensor has several."""
         grad = self.holdings(array.grad) if array.is_leaf and array.grad is not None else []
         device = array.device.type if array.device.type == "meta" else _logical_device(array.device)
         try:
             storage = array.untyped_storage()
             address = storage.data_ptr()
-            # The key on the CPU is that of NumPy and JAX, which can share the memory.
+            # On the CPU, NumPy and JAX use the same key, because they can share the memory.
             where = "address" if array.device.type == "cpu" and address else device
             return [Holding(device, storage.nbytes(), (where, address or id(array))), *grad]
-        except (RuntimeError, NotImplementedError, ValueError):  # sparse, not yet initialized, and the like
+        except (RuntimeError, NotImplementedError, ValueError):  # for example sparse or not yet initialized
             inner = sparse_parts(array.detach())
             return [*(holding for part in inner for holding in self.holdings(part)), *grad]
 
@@ -154,7 +154,7 @@ class PyTorch(Framework):
     # Memory
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
-        """Add what the driver has left and what PyTorch's allocator caches; None before CUDA has started."""
+        """Return the driver's free bytes plus PyTorch's cached bytes. None before CUDA has started."""
         name, accelerator = self.name_of(device), sys.modules["torch"].accelerator
         if device.kind == "cpu" or (name.startswith("cuda") and not self.has_gpu()):
             return None
@@ -173,7 +173,7 @@ class PyTorch(Framework):
         found = {}
         try:
             for index in range(accelerator.device_count()):
-                count = accelerator.memory_stats(index).get  # it is empty before the allocator is used
+                count = accelerator.memory_stats(index).get  # empty before the allocator is used
                 found[LogicalDevice("gpu", index, kind)] = MemoryPool(
                     count("allocated_bytes.all.current", 0),
                     count("reserved_bytes.all.current", 0),
@@ -185,11 +185,11 @@ class PyTorch(Framework):
         return found
 
     def synchronize(self) -> None:
-        """Wait for the GPUs that have its memory; on another one that would take half a GiB for a context."""
+        """Wait for the GPUs that hold PyTorch's memory. Another GPU would need a context of half a GiB."""
         torch: Any = sys.modules["torch"]
         for device, pool in self.pools().items():
             is_recorded = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-            if pool.reserved and not is_recorded:  # in a CUDA graph, whose recording it would end
+            if pool.reserved and not is_recorded:  # waiting would end the capture of a CUDA graph
                 torch.accelerator.synchronize(device.index)
 
     def reset_peaks(self) -> bool:
@@ -199,7 +199,7 @@ class PyTorch(Framework):
         return bool(pools)
 
     def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
-        """Return on which device of the accelerator memory was missing, and how much was asked for."""
+        """Return the accelerator's device that ran out of memory, and the requested size."""
         is_of_library = isinstance(error, RuntimeError) and any(word in str(error) for word in _NO_MEMORY)
         if not isinstance(error, sys.modules["torch"].OutOfMemoryError) and not is_of_library:
             return None
@@ -213,10 +213,10 @@ class PyTorch(Framework):
         return ""
 
     def limit_memory(self, memory: MemorySettings) -> None:
-        """Set the fraction of each GPU's memory that its allocator may take, when CUDA is initialized.
+        """Limit the fraction of each GPU's memory that PyTorch's allocator may use, as soon as CUDA starts.
 
-        `torch.cuda.set_per_process_memory_fraction` would initialize it. With `_lazy_call` PyTorch itself
-        defers what is set before, a seed for example (PyTorch 2.13, torch/cuda/__init__.py).
+        `torch.cuda.set_per_process_memory_fraction` would start CUDA. `_lazy_call` defers a call until CUDA
+        has started. PyTorch uses it for a seed, for example (PyTorch 2.13, torch/cuda/__init__.py).
         """
         if memory.limit is None and not self._was_limited:
             return
@@ -241,10 +241,10 @@ class PyTorch(Framework):
 
 
 class _Current:
-    """Makes a mode's device the current one, which `"cuda"` without an index means, and enters the mode."""
+    """Makes a mode's device the current device (`"cuda"` without an index), and enters the mode."""
 
     def __init__(self, mode: Any) -> None:
-        device = getattr(mode, "device", mode)  # without our mode it is the device itself
+        device = getattr(mode, "device", mode)  # without `torch_modes`, the mode is a torch.device
         self._switch, self._mode = _device_switch(device), mode
 
     def __enter__(self) -> None:
@@ -263,14 +263,14 @@ class _Current:
 
 
 def _device_switch(device: Any) -> Any:
-    """Return a context that makes a device current, and at its exit the one that was current before."""
+    """Return a context manager that makes a device current. Its exit restores the previous device."""
     torch: Any = sys.modules["torch"]
     switch = torch.cuda.device if device.type == "cuda" else torch.accelerator.device_index
     return switch(device.index)
 
 
 def _accelerator() -> str | None:
-    """Return the type of PyTorch's accelerator: "cuda" (also for ROCm), "xpu", "mps"; None in a CPU build."""
+    """Return the type of the accelerator: "cuda" (also for ROCm), "xpu", "mps". None in a CPU build."""
     device = sys.modules["torch"].accelerator.current_accelerator()
     return None if device is None else str(device.type)
 
@@ -287,9 +287,9 @@ def _say_not_counted(kind: str, error: Exception) -> None:
 
 
 def sparse_parts(tensor: Any) -> list[Any]:
-    """Return the dense tensors that a sparse one is made of; of any other tensor none."""
+    """Return the dense tensors that make up a sparse tensor. Empty for another tensor."""
     torch: Any = sys.modules["torch"]
-    if tensor.layout == torch.sparse_coo:  # the public ones raise if it is not coalesced
+    if tensor.layout == torch.sparse_coo:  # its public methods raise an error unless it is coalesced
         parts = [private_of(tensor, f"torch:Tensor.{name}") for name in ("_indices", "_values")]
         if None in parts:
             return [tensor.indices(), tensor.values()] if tensor.is_coalesced() else []
@@ -302,7 +302,7 @@ def sparse_parts(tensor: Any) -> list[Any]:
 
 
 def type_and_shape(tensor: Any) -> str:
-    """Return a tensor's type and shape, as the beginning of a sentence."""
+    """Return a tensor's type and shape, as the start of a sentence."""
     return f"{with_article(type(tensor).__name__, 'A')} of shape {tuple(tensor.shape)}"
 
 

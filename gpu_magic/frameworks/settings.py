@@ -1,4 +1,4 @@
-"""How this process's frameworks are configured until that is taken back: memory, and fewer GPUs."""
+"""The memory and GPU settings of this process's frameworks, which gpu_magic can undo."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ __all__ = ["FrameworkSettings"]
 
 
 class FrameworkSettings:
-    """Configures frameworks, also those that are imported later, and can restore what was before."""
+    """Configures frameworks, also those that are imported later, and can undo all settings."""
 
     def __init__(self) -> None:
-        self.memory = MemorySettings()  # how much memory to take, as it was set last
+        self.memory = MemorySettings()  # the latest settings
         self._hook: PostImportHook | None = None
         self._narrowed = ExitStack()
         self._narrowed_names: list[str] = []
 
     def check(self, memory: MemorySettings) -> None:
-        """Check that it is not too late to configure memory, unless it is configured so already.
+        """Check that it is not too late to set memory, unless the settings are the same.
 
         Raises
         ------
         ChoiceError
-            A framework that reads how to take memory when it starts has started.
+            A framework has started that reads its memory settings at its start.
 
         """
         if not memory or memory == self.memory:
@@ -51,9 +51,9 @@ class FrameworkSettings:
             )
 
     def limit(self, memory: MemorySettings) -> dict[str, str]:
-        """Set how much memory to take; return the environment variables that are to be set for it.
+        """Apply memory settings. Return the environment variables that the caller has to set.
 
-        Frameworks that are imported later get a limit at the end of their import.
+        Frameworks that are imported later get the limit at the end of their import.
         """
         if not memory and not self.memory:
             return {}
@@ -72,18 +72,18 @@ class FrameworkSettings:
         return variables
 
     def narrow(self, ordinals: Sequence[int]) -> list[str]:
-        """Set which GPUs to use from here on, where the visible devices can't change any more.
+        """Set the GPUs that frameworks use, if the visible devices can no longer change.
 
         Returns
         -------
         list
-            A sentence for each framework: what it uses now, or why it could not be changed.
+            A sentence for each framework: the GPUs that it uses now, or why nothing changed.
 
         """
         self.widen()
         results = []
         for framework in imported():
-            if framework.backend():  # it uses what its backend uses
+            if framework.backend():  # it uses the devices of its backend
                 continue
             result, undo = framework.narrow(ordinals)
             if undo is not None:
@@ -94,13 +94,13 @@ class FrameworkSettings:
         return results
 
     def widen(self) -> list[str]:
-        """Take back `narrow`; return a sentence for each framework that it had changed."""
+        """Undo `narrow`. Return a sentence for each framework that `narrow` had changed."""
         self._narrowed.close()
         names, self._narrowed_names = self._narrowed_names, []
         return [f"{name}: reset." for name in names]
 
     def forget(self) -> None:
-        """Take back all settings."""
+        """Undo all settings."""
         self.widen()
         self.limit(MemorySettings())
 
@@ -109,5 +109,5 @@ class FrameworkSettings:
         try:
             if framework is not None:
                 framework.limit_memory(self.memory)
-        except Exception as error:  # noqa: BLE001 - an import that fails at its end can't be tried again
+        except Exception as error:  # noqa: BLE001 - an import that fails at its end cannot be repeated
             warnings.warn(f"--memory-limit does not work for {module}: {error!r}", stacklevel=2)

@@ -1,4 +1,4 @@
-"""Parses where a cell is to run, `0`  `cuda:1`  `/GPU:0`  `smi:3`  `GPU-8f3a`  `cpu:2`, into targets."""
+"""Parses the names of devices, `0`  `cuda:1`  `/GPU:0`  `smi:3`  `GPU-8f3a`  `cpu:2`, into targets."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ __all__ = [
 ]
 
 _EXPECTED = "0, cuda:0, /GPU:0, smi:3 (nvidia-smi's number), a UUID prefix (GPU-8f3a), cpu, cpu:2 or xpu:0"
-# TensorFlow's names can begin with a job, and contain "device:".
+# TensorFlow's names can start with a job, and contain "device:".
 _SPELLING = re.compile(
     r"(?:/job:\w+/replica:\d+/task:\d+)?/?(?:(?:physical_)?device:)?([a-z]\w*?):([0-9]{1,4})", re.IGNORECASE
 )
-# What `{device}` makes of the device objects of TensorFlow and CuPy, and what they name.
+# The text of `{device}` for device objects of TensorFlow and CuPy, and the device that they name.
 _OBJECTS = (
     (re.compile(r"(?:Physical|Logical)Device\(name='([^']*)', device_type='\w*'\)"), r"\1"),
     (re.compile(r"<CUDA Device ([0-9]+)>"), r"cuda:\1"),
@@ -53,8 +53,8 @@ class LogicalDevice:
     index
         The i of `cuda:i`. For the CPU, the i of TensorFlow's and JAX's logical CPUs.
     type
-        Which accelerator, as PyTorch calls it: "cuda", "xpu", "mps". Empty where none was named (`0`,
-        `gpu:0`): the one that a framework has. Always empty for the CPU.
+        PyTorch's name of the accelerator: "cuda", "xpu", "mps". Empty if the user named none (`0`, `gpu:0`),
+        which means the accelerator of the framework. Always empty for the CPU.
 
     """
 
@@ -78,8 +78,8 @@ class PhysicalDevice:
     Parameters
     ----------
     identifier
-        An int is nvidia-smi's number of a GPU. A str is the beginning of a UUID, a MIG instance, `2:1`, or
-        rocm-smi's number of a GPU, `amd:1`.
+        An int is nvidia-smi's number of a GPU. A str is the beginning of a UUID, a MIG instance (`2:1`), or
+        rocm-smi's number of a GPU (`amd:1`).
 
     """
 
@@ -95,12 +95,12 @@ Target = LogicalDevice | PhysicalDevice
 
 @lru_cache(maxsize=64)
 def parse_targets(text: str) -> tuple[Target, ...]:
-    """Return the target that a text names, or several with commas between.
+    """Return the targets that a text names, separated by commas.
 
     Raises
     ------
     PlacementError
-        The text names no device, or one twice. The message says what would work.
+        The text names no device, or a device twice. The message shows valid devices.
 
     """
     named = text
@@ -121,7 +121,7 @@ def parse_targets(text: str) -> tuple[Target, ...]:
 
 
 def is_target(text: str) -> bool:
-    """Return whether `parse_targets` takes a text."""
+    """Return whether `parse_targets` accepts a text."""
     try:
         return bool(parse_targets(text))
     except PlacementError:
@@ -159,34 +159,34 @@ def _logical(name: str, index: int) -> LogicalDevice:
 
 
 def without_brackets(text: str) -> str:
-    """Return a list or a tuple, as `{ids}` writes them, without its brackets and quotes."""
+    """Remove the brackets and quotes of a list or tuple from a text, for example from the text of `{ids}`."""
     return re.sub(r"^[\[(](.*)[\])]$", r"\1", " ".join(text.split())).strip("'\" ")
 
 
 def read_uuid(entry: str) -> str:
-    """Return a UUID, or its beginning, as the driver writes it; empty for anything else.
+    """Return a UUID, or its beginning, in the driver's spelling. Empty for another text.
 
-    It writes `GPU-` and `MIG-` in capitals and the rest in small letters, and people paste both. Before R470
-    it wrote `MIG-GPU-8f3a…/1/0` for a MIG instance.
+    The driver writes `GPU-` and `MIG-` in upper case and the rest in lower case. Users type either case.
+    Before R470, the driver wrote `MIG-GPU-8f3a…/1/0` for a MIG instance.
     """
     match = _UUID.fullmatch(entry)
     return f"{match[1].upper()}{match[2].lower()}" if match else ""
 
 
 def normalize_device(device: object, device_of: Callable[[object], object] = lambda _: None) -> str:
-    """Return what one would type after `%%on_gpu` for a device, or for several.
+    """Format a device, or several, as an argument of `%%on_gpu`.
 
     Parameters
     ----------
     device
         A number, a text, a GPU, a framework's own object, or several of these.
     device_of
-        Returns the device that a framework's own object stands for; None for any other object.
+        Returns the device that a framework's own object names. None for another object.
 
     Raises
     ------
     PlacementError
-        The object can't name a device.
+        The object does not name a device.
 
     """
     if isinstance(device, Gpu):
@@ -204,14 +204,14 @@ def normalize_device(device: object, device_of: Callable[[object], object] = lam
         what = with_article(type(device).__name__, "A")
         raise PlacementError(f"{what} does not name a device. Try on_gpu(0) or on_gpu('cpu')")
     with contextlib.suppress(TypeError):
-        return str(operator.index(device))  # type: ignore[arg-type] # any integer: NumPy's, too
+        return str(operator.index(device))  # type: ignore[arg-type] # also an integer of NumPy
     if isinstance(device, Iterable):
         return ",".join(normalize_device(one, device_of) for one in device)
     return str(device)
 
 
 def can_name_device(device: object) -> bool:
-    """Return whether an object is of a type that names one device; None names the default one."""
+    """Return whether an object's type can name one device. None names the default device."""
     is_pytorch_device = type(device).__name__ == "device"
     if device is None or isinstance(device, str | Gpu | MigInstance) or is_pytorch_device:
         return True
@@ -219,5 +219,5 @@ def can_name_device(device: object) -> bool:
 
 
 def _is_array(value: object) -> bool:
-    """Return whether a value is an array or a tensor: those of one integer can be an index, too."""
+    """Return whether a value is an array or a tensor. Those of one integer also work as an index."""
     return hasattr(value, "__index__") and hasattr(value, "__iter__")

@@ -1,6 +1,6 @@
-"""TensorFlow's plug-in, through its eager context (TensorFlow 2.21, python/eager/context.py).
+"""The plug-in for TensorFlow, through its eager context (TensorFlow 2.21, python/eager/context.py).
 
-Creating the context starts nothing; asking it for devices initializes CUDA.
+Creating the context starts nothing. Asking the context for devices starts CUDA.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = ["FRAMEWORK", "mirrored"]
 
 _EAGER = "tensorflow.python.eager.context"
 _JOB = "/job:localhost/replica:0/task:0"
-# Before the name of a device that is not there: TensorFlow uses the CPU in place of a missing device of this
-# process, and raises where the device is one of a process that it does not know.
+# The prefix for a missing device. TensorFlow uses the CPU in place of a missing device of this process, but
+# raises an error for a device of an unknown process.
 _ABSENT = "/job:absent"
-# A model can be used only with the strategy that it was made with, also in another cell.
+# Kept for later cells, because a model works only with the strategy that it was created with.
 _strategies: dict[tuple[str, ...], Any] = {}
 
 
@@ -46,7 +46,7 @@ class TensorFlow(Framework):
         self._limits = ExitStack()  # restores what `limit_memory` has changed
 
     def has_gpu(self) -> bool:
-        """Return whether a GPU is listed; a context has none until it is started, which `tf.device` does."""
+        """Return whether TensorFlow has started and lists a GPU."""
         if not self.is_started():
             return False
         config: Any = sys.modules["tensorflow"].config
@@ -69,7 +69,7 @@ class TensorFlow(Framework):
         return f'with tf.device("/GPU:{ordinal}"): ...'
 
     def problem(self, device: LogicalDevice) -> str:
-        """Say what it lacks; TensorFlow itself silently uses the CPU where a device is missing."""
+        """Return what TensorFlow lacks. TensorFlow itself silently uses the CPU if a device is missing."""
         tf: Any = sys.modules["tensorflow"]
         if device.type not in ("", "cuda"):
             return f"TensorFlow has no {device.type}"
@@ -84,14 +84,14 @@ class TensorFlow(Framework):
         return f"TensorFlow sees {listed(names, 'no GPU')}"
 
     def name_of(self, device: LogicalDevice) -> str:
-        """Return `/GPU:i`, where i counts its visible devices, which can be fewer than CUDA's."""
+        """Return `/GPU:i`. TensorFlow numbers only its visible devices, which can be fewer than CUDA's."""
         if device.kind == "cpu":
             return f"/CPU:{device.index}"
         found = _cuda_ordinals("GPU")
         return f"/GPU:{found.index(device.index) if device.index in found else device.index}"
 
     def device_of(self, obj: object) -> LogicalDevice | str | None:
-        """Return the device of a physical one, which has CUDA's number, or of a logical one."""
+        """Convert a PhysicalDevice, which has CUDA's number, or a LogicalDevice of TensorFlow."""
         config: Any = sys.modules["tensorflow"].config
         if isinstance(obj, config.LogicalDevice):
             return _logical_device(obj.name)
@@ -103,11 +103,11 @@ class TensorFlow(Framework):
 
     @contextmanager
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> Iterator[None]:
-        """Set the device, and restore what was before, also where contexts in the block are still open.
+        """Set the device. At the end, restore the previous one, even if contexts of the block are still open.
 
-        One that has not started is not started: `tf.device` would do that, and it takes nearly all the memory
-        of every GPU it sees, also for somebody whose TensorBoard has imported TensorFlow and who will never
-        use it. So whether the device is there is known at the end of the block, if it has started by then.
+        This does not start TensorFlow. `tf.device` would start it. TensorFlow then allocates nearly all the
+        memory of each visible GPU, even if only TensorBoard has imported it and the user never uses it. So a
+        missing device is known only at the end of the block, if TensorFlow has started by then.
         """
         tf, was_started = sys.modules["tensorflow"], self.is_started()
         context = required(f"{_EAGER}:context")()
@@ -117,7 +117,7 @@ class TensorFlow(Framework):
         if was_started:
             is_absent = device != CPU and self.problem(device)
             tf.device(f"{_ABSENT}{index}" if is_absent else self.name_of(device)).__enter__()
-        else:  # the name that the device will have: asking for devices that are not listed would start CUDA
+        else:  # the name that the device will have, because listing the devices would start CUDA
             if private_of(context, f"{_EAGER}:Context._physical_devices") is not None:
                 index = self.name_of(device).replace("/", "/device:")
             set_device(context, f"{_JOB}{index}", tf.DeviceSpec.from_string(f"{_JOB}{index}"))
@@ -129,7 +129,7 @@ class TensorFlow(Framework):
             raise PlacementError(f"TensorFlow ran on the CPU, not on {device}: {why}.")
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
-        """Set the visible devices, as long as it has not started; TensorFlow refuses after that."""
+        """Set the visible devices. TensorFlow refuses that after it has started."""
         tf: Any = sys.modules["tensorflow"]
         if self.is_started():
             return "it has started and keeps its devices", None
@@ -146,7 +146,7 @@ class TensorFlow(Framework):
         return f"it sees {listed(names, 'no GPU')}", undo
 
     def _set_visible(self, gpus: Sequence[Any]) -> None:
-        if not self.is_started():  # TensorFlow refuses after that
+        if not self.is_started():  # afterwards, TensorFlow refuses
             sys.modules["tensorflow"].config.set_visible_devices(gpus, "GPU")
 
     # Tensors
@@ -185,7 +185,7 @@ class TensorFlow(Framework):
         return ""
 
     def origin(self, array: Any, device: LogicalDevice) -> str:
-        """Return it. Strings are on the CPU, and stay there."""
+        """Return the device of a tensor. Empty for strings, which stay on the CPU."""
         if not hasattr(array, "numpy"):
             raise PlacementError("A symbolic TensorFlow tensor has no data to move.")
         origin = _logical_device(array.device)
@@ -203,7 +203,7 @@ class TensorFlow(Framework):
         found, tf = {}, sys.modules["tensorflow"]
         for index, ordinal in enumerate(_cuda_ordinals("GPU") if self.has_gpu() else ()):
             memory = tf.config.experimental.get_memory_info(f"GPU:{index}")
-            # It does not say how much it has reserved.
+            # TensorFlow does not report how much it has reserved.
             pool = MemoryPool(memory["current"], memory["current"], memory["peak"])
             found[LogicalDevice("gpu", ordinal, "cuda")] = pool
         return found
@@ -219,7 +219,7 @@ class TensorFlow(Framework):
         return count > 0
 
     def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
-        """Return it; the error says the shape that did not fit."""
+        """Return the device, and the requested size if the error names a size instead of a shape."""
         if not isinstance(error, sys.modules["tensorflow"].errors.ResourceExhaustedError):
             return None
         named = re.search(r"/device:GPU:([0-9]{1,4})\b", str(error))
@@ -237,15 +237,16 @@ class TensorFlow(Framework):
         return {"TF_FORCE_GPU_ALLOW_GROWTH": "true"} if memory.growth else {}
 
     def limit_memory(self, memory: MemorySettings) -> None:
-        """Make each GPU one logical device of that size. For growth, the environment variable is enough.
+        """Make each GPU one logical device of the size of the limit.
 
-        TensorFlow reads it when it makes a device (TensorFlow 2.21, common_runtime/gpu/gpu_bfc_allocator.cc).
+        For growth, the environment variable is enough. TensorFlow reads the variable when it creates a device
+        (TensorFlow 2.21, common_runtime/gpu/gpu_bfc_allocator.cc).
 
-        Listing them starts CUDA, so where they are not listed yet the context gets the logical devices
-        beforehand, under the names that the GPUs will have.
+        Listing the GPUs starts CUDA. If TensorFlow has not listed them yet, this method adds the logical
+        devices to the context, under the names that the GPUs will have.
         """
         if self.is_started():
-            self._limits.pop_all()  # it can't be changed any more, nor restored
+            self._limits.pop_all()  # they can no longer be changed or restored
             return
         self._limits.close()
         tf, context = sys.modules["tensorflow"], private(f"{_EAGER}:context")
@@ -258,14 +259,14 @@ class TensorFlow(Framework):
         elif memory.limit is not None:
             expected = [kind(f"/physical_device:GPU:{index}", "GPU") for index in range(memory.gpus)]
             gpus = tf.config.list_physical_devices("GPU") if is_listed else expected
-            # TensorFlow refuses growth together with this; the environment variable still sets it.
+            # TensorFlow refuses its growth option together with a limit. The environment variable works.
             whole = tf.config.LogicalDeviceConfiguration(memory_limit=memory.limit / (1 << 20))  # in MiB
             self._limits.callback(_restore, sizes, dict(sizes), gpus)
             sizes.update({gpu: [whole] for gpu in gpus})
 
 
 def mirrored(devices: tuple[LogicalDevice, ...]) -> AbstractContextManager[Any]:
-    """Return the scope of a MirroredStrategy over these devices, always the same one for the same devices."""
+    """Return the scope of a MirroredStrategy over these devices. The same devices share one strategy."""
     names = tuple(map(FRAMEWORK.name_of, devices))
     if names not in _strategies:
         _strategies[names] = sys.modules["tensorflow"].distribute.MirroredStrategy(list(names))
@@ -277,9 +278,9 @@ def _index_of(device: Any) -> int:
 
 
 def _cuda_ordinals(kind: str) -> list[int]:
-    """Return the CUDA ordinal of each logical device of a kind; of CPUs TensorFlow's own index.
+    """Return the CUDA ordinal of each logical GPU, or TensorFlow's own index of each logical CPU.
 
-    TensorFlow orders them like its physical devices, in whatever order they were made visible.
+    TensorFlow orders logical devices like its physical devices. The order of the visible devices is ignored.
     """
     tf: Any = sys.modules["tensorflow"]
     found: list[int] = []
@@ -290,7 +291,7 @@ def _cuda_ordinals(kind: str) -> list[int]:
 
 
 def _logical_device(device: str) -> LogicalDevice | str:
-    """Return what gpu_magic calls a device of TensorFlow; TensorFlow's name where that is no CPU or GPU."""
+    """Convert a device of TensorFlow to gpu_magic's. Return TensorFlow's name for neither a CPU nor a GPU."""
     kind, _, index = device.rpartition("device:")[2].partition(":")
     if kind not in ("CPU", "GPU") or not index.isdecimal():
         return device

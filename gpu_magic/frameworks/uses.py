@@ -1,6 +1,6 @@
-"""Which packages code uses: the names that it looks up, against what is imported.
+"""Finds the packages that code uses: the names that it looks up, compared with the imported modules.
 
-It is evidence, and no proof: a framework that code uses unseen still has the block's device, or raises.
+This is evidence, not proof. A framework that is not found still uses the block's device, or raises an error.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["Evidence"]
 _LOOK_UP = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_FROM_DICT_OR_GLOBALS", "IMPORT_NAME")
 # Calls whose arguments are names or code in strings.
 _BY_STRING = {"run_cell_magic", "run_line_magic", "import_module", "__import__", "getattr"}
-_OWN = ("__main__", "__mp_main__")  # the modules of the user's own code, which is looked into
+_OWN = ("__main__", "__mp_main__")  # the modules of the user's own code, which is searched
 # Packages that define the types of another package's objects.
 _HALVES = {"jaxlib": "jax", "tf_keras": "tensorflow"}
 _WRAPPERS = {classmethod: "__func__", staticmethod: "__func__", property: "fget", cached_property: "func"}
 
 
 class Evidence:
-    """The packages that code uses, whose names are looked up in `namespace`: found when asked for."""
+    """The packages that code uses, found on demand. `namespace` has the variables of the code."""
 
     def __init__(self, code: Callable[[], Iterable[CodeType]], namespace: Mapping[str, Any]) -> None:
         self._code, self._namespace = code, namespace
@@ -39,7 +39,7 @@ class Evidence:
     def __contains__(self, package: str) -> bool:
         if package in self._packages:
             return True
-        # A framework that refers to another one does not use it, and gpu_magic refers to all.
+        # A framework that refers to another one need not use it. gpu_magic refers to all frameworks.
         others = self._packages - {*known(), *_OWN, *sys.stdlib_module_names, "gpu_magic"}
         return package in sys.modules and any(
             _refers_to(other, package, len(sys.modules), is_whole=not is_importing(other)) for other in others
@@ -65,7 +65,7 @@ class Evidence:
 
 @lru_cache(maxsize=500)
 def _names_in(code: CodeType) -> frozenset[str]:
-    """Return the names that code looks up or imports, also in its functions and classes."""
+    """Return the names that code looks up or imports, including its functions and classes."""
     names = {
         str(step.argval).partition(".")[0] for step in dis.get_instructions(code) if step.opname in _LOOK_UP
     }
@@ -78,7 +78,7 @@ def _names_in(code: CodeType) -> frozenset[str]:
 
 
 def _origin(value: Any) -> tuple[set[str], list[FunctionType]]:
-    """Return the packages that a value comes from, and the user's own functions in it; no code of it runs."""
+    """Return the packages of a value, and the user's own functions in it, without running its code."""
     kind = type(value)
     if issubclass(kind, ModuleType):
         return {_top(ModuleType.__getattribute__(value, "__dict__").get("__name__"))}, []
@@ -93,10 +93,10 @@ def _origin(value: Any) -> tuple[set[str], list[FunctionType]]:
 
 
 def _variables(function: FunctionType) -> Mapping[str, Any]:
-    """Return what a function can look up: the variables around it, and those of its module."""
+    """Return the variables that a function can read: its closure, and the globals of its module."""
     around = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # it is empty
+        with contextlib.suppress(ValueError):  # an empty cell
             around[name] = cell.cell_contents
     return ChainMap(around, function.__globals__)
 
@@ -105,11 +105,12 @@ def _variables(function: FunctionType) -> Mapping[str, Any]:
 def _refers_to(package: str, other: str, loaded: int, *, is_whole: bool) -> bool:
     """Return whether a variable of an imported package is another package.
 
-    The answer is another one once more modules are loaded, or the package's own import has ended.
+    `loaded` and `is_whole` are only cache keys, because the answer can change with more loaded modules, or
+    when the package's own import ends.
     """
     del loaded, is_whole
     target = sys.modules[other]
-    # A copy is made at once; meanwhile another thread can import.
+    # A copy, because another thread can import meanwhile. `dict.copy` is atomic.
     return any(
         value is target or (type(value) is ModuleType and _top(vars(value).get("__name__")) == other)
         for name, module in sys.modules.copy().items()
@@ -119,5 +120,5 @@ def _refers_to(package: str, other: str, loaded: int, *, is_whole: bool) -> bool
 
 
 def _top(module: object) -> str:
-    """Return the top-level package of a module's name; empty for what is not one."""
+    """Return the top-level package of a module's name. Empty for an object that is not a str."""
     return module.partition(".")[0] if isinstance(module, str) else ""
