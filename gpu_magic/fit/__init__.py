@@ -1,1 +1,1 @@
-"""The memory of a step, predicted on copies that have no data: `%gpu_fit`."""
+"""`%gpu_fit`: predict the memory of a step on copies without data."""

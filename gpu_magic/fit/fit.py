@@ -1,4 +1,4 @@
-"""The memory that a step takes, predicted: `gpu_magic.fit`, and its answer."""
+"""`gpu_magic.fit`, which predicts the memory of a step, and its result."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Fit", "fit", "fit_call", "fit_model"]
 
-# What CUDA takes of a GPU when a process starts it there, with PyTorch's kernels; and the workspaces of its
-# libraries. On an H200 (driver 580.159, PyTorch 2.11) 0.74 GiB when models had been trained, and 0.11 to 0.14
-# GiB: 32 MiB of cuBLAS's for each of two threads, and what a convolution or a sum takes for a moment.
+# The memory of a CUDA context with PyTorch's kernels, and of the workspaces of CUDA's libraries. Measured on
+# an H200 (driver 580.159, PyTorch 2.11): 0.74 GiB after models had been trained, and workspaces of 0.11 to
+# 0.14 GiB (32 MiB of cuBLAS for each of two threads, and temporary memory of a convolution or a sum).
 _WORKSPACES = 200 << 20
 _CONTEXT = (824 << 20) + _WORKSPACES
-_MOST = 1 << 24  # the largest batch that is looked for
-_SECONDS = 1.4  # after one other batch, no prediction begins that would end later
+_MOST = 1 << 24  # the largest batch to try
+_SECONDS = 1.4  # after one other batch, no prediction starts that would end later
 _NO_FRAMEWORK = "%gpu_fit needs PyTorch or JAX. Import one first."
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
@@ -155,7 +155,7 @@ def fit(
 
 
 def _loaded(module: str) -> Any:
-    """Return a framework that is imported; None for another module of its name, or a failed import."""
+    """Return a framework if it is imported. None for another module of its name, or a failed import."""
     return sys.modules[module] if any(one.module == module for one in imported()) else None
 
 
@@ -180,7 +180,7 @@ def fit_call(function: Any, args: Any, kwargs: Any, size: int | None, **of_model
 
 
 def fit_model(values: list[Any], size: int | None, *, loss: Any, eval: bool, amp: bool, dtype: Any) -> Fit:  # noqa: A002
-    """Predict the memory of a step with a model: the types of values say what they are; see `fit`."""
+    """Predict the memory of a step with a model, its optimizer and a batch in any order; see `fit`."""
     torch = _loaded("torch")
     kinds = (torch.nn.Module, torch.optim.Optimizer) if torch else ((), ())
     models, optimizers = ([one for one in values if isinstance(one, kind)] for kind in kinds)
@@ -227,41 +227,41 @@ def fit_model(values: list[Any], size: int | None, *, loss: Any, eval: bool, amp
 
 
 def _fit(make_step: Callable[[], Any], size: int | None, torch: Any = None) -> Fit:
-    """Predict a step, of `torch` if that is given, and the largest batch, and say where they fit."""
+    """Predict a step, the largest batch, and the GPUs on which they fit. `torch` is for a PyTorch step."""
     from gpu_magic.process.session import current
     from gpu_magic.process.view import take_snapshot
 
     if size is not None and (type(size) is not int or size < 1):
         raise FitError(f"--batch {size!s:.40} is not a number of items. Try --batch 64")
     predict = partial(_predicted, make_step, size, take_snapshot(current()))
-    # A PyTorch that is built for CUDA starts it in a backward, also on the CPU: autograd makes a thread for
-    # each GPU when it first runs (`Engine::start_device_threads`; seen with PyTorch 2.11). Once CUDA has
-    # started, no forked process can have autograd, and none is needed.
+    # A CUDA build of PyTorch starts CUDA in a backward, even on the CPU, because autograd creates a thread
+    # for each GPU when it first runs (`Engine::start_device_threads`; seen with PyTorch 2.11). After CUDA has
+    # started, autograd does not work in a forked process, and no forked process is needed.
     starts_cuda = torch is not None and torch.version.cuda and not driver().is_started()
     return _in_child(predict, torch) if starts_cuda else predict()
 
 
 def _in_child(predict: Callable[[], Fit], torch: Any) -> Fit:
-    """Predict in a forked process, which has all that the step uses, as a DataLoader's workers have."""
+    """Predict in a forked process, which inherits all that the step uses, like a DataLoader's workers."""
     from multiprocessing import get_context
 
     context = get_context("fork")
     answers, answer = context.Pipe(duplex=False)
 
     def work() -> None:
-        torch.set_num_threads(1)  # OpenMP's threads are not there
+        torch.set_num_threads(1)  # a forked process has no OpenMP threads
         try:
             found: Fit | FitError = predict()
         except FitError as error:
             found = error
-        except Exception as error:  # noqa: BLE001 - a fault of ours: it is to be seen
+        except Exception as error:  # noqa: BLE001 - a bug in gpu_magic, which must be visible
             found = FitError(f"The prediction failed: {one_line(f'{type(error).__name__}: {error}')}")
         answer.send(found)
 
-    child = context.Process(target=work)  # not a daemon: the step can have workers of its own
+    child = context.Process(target=work)  # not a daemon, because the step can start workers
     try:
         with uninterrupted(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # JAX and Python 3.12 warn of threads, which this does without
+            warnings.simplefilter("ignore")  # JAX and Python 3.12 warn about threads, which the child ignores
             child.start()
             answer.close()
         found: Fit | FitError = answers.recv()
@@ -279,7 +279,7 @@ def _in_child(predict: Callable[[], Fit], torch: Any) -> Fit:
 
 
 def _predicted(make_step: Callable[[], Any], size: int | None, snapshot: Snapshot) -> Fit:
-    """Predict a step on a machine that was read before it: to predict can start CUDA in this process."""
+    """Predict a step. `snapshot` was taken before, because a prediction can start CUDA in this process."""
     began, step = time.monotonic(), make_step()
     if size is not None and step.size is None:
         raise FitError("--batch needs a batch whose tensors have a common dimension 0.")
@@ -298,18 +298,18 @@ def _predicted(make_step: Callable[[], Any], size: int | None, snapshot: Snapsho
 
 
 class _Room(NamedTuple):
-    """A visible GPU: the bytes that are free there, and those that CUDA leaves of them."""
+    """A visible GPU, its free bytes, and the bytes left after CUDA's own memory."""
 
     name: str
     label: str
-    free: Any  # or UNKNOWN, as `left` is then
+    free: Any  # or UNKNOWN. Then `left` is also UNKNOWN
     left: Any
 
 
 def _rooms(
     snapshot: Snapshot, present: Mapping[int, int], pools: Mapping[LogicalDevice, MemoryPool]
 ) -> list[_Room]:
-    """Return the room on each visible GPU, with what the framework caches and the step has there already."""
+    """Return the room on each visible GPU. It includes the framework's cache and the step's own tensors."""
     names = snapshot.kernel.names
     devices = {str(device.uuid): device for device in snapshot.devices}
     rooms = []
@@ -337,10 +337,11 @@ def _largest(
     seconds: float,
     until: float,
 ) -> tuple[int | None, bool]:
-    """Return the largest batch that was predicted to fit, and whether one more was predicted not to.
+    """Return the largest batch that was predicted to fit, and whether one item more was predicted not to fit.
 
-    Memory is about linear in the batch, by pieces: a line through two sizes says which one to predict next.
-    What a prediction takes is `seconds`, and after the first none begins that would end later than `until`.
+    Memory is roughly piecewise linear in the batch size. So a line through two sizes gives the size to
+    predict next. A prediction takes about `seconds`. After the first one, none starts that would end after
+    `until`.
     """
     peak = sum(parts.values())
     grows = sum(parts.get(name, 0) for name in ("batch", "activations", "temporary"))
@@ -353,12 +354,12 @@ def _largest(
         near, far = sorted(peaks, key=lambda one: abs(peaks[one] - room))[:2]
         rise = (peaks[far] - peaks[near]) / (far - near)
         following = near + int((room - peaks[near]) / rise) if rise else 16 * max(near, far)
-        if (turn and turn % 3 == 0) or peaks.get(high) == sys.maxsize:  # memory has steps
+        if (turn and turn % 3 == 0) or peaks.get(high) == sys.maxsize:  # memory grows in steps: bisect
             following = int((max(low, 1) * high) ** 0.5)
         following, began = max(low + 1, min(following, high - 1)), time.monotonic()
-        try:  # for as long as this machine needs, unless the step goes through its items one by one
+        try:  # with a time limit, because a step can go through its items one by one
             peaks[following] = sum(predicted(following, began + max(_SECONDS, 10 * seconds)).values())
-        except FitError:  # a size that the step does not take, or more elements than a tensor can have
+        except FitError:  # the step refuses the size, or a tensor would have too many elements
             peaks[following] = sys.maxsize
         seconds = max(seconds, time.monotonic() - began)
     is_exact = high - low <= 1 and peaks.get(high, sys.maxsize) < sys.maxsize
@@ -366,7 +367,7 @@ def _largest(
 
 
 def _verdict(peak: int, snapshot: Snapshot, rooms: list[_Room], largest: int | None, is_exact: bool) -> str:
-    """Return on which GPUs a step fits, and the largest batch, as a line."""
+    """Return a line with the GPUs on which a step fits, and the largest batch."""
     known = sorted((one for one in rooms if one.left is not UNKNOWN), key=lambda one: -one.left)
     if not known:
         why = "which GPUs are visible is unknown. Choose one with %gpus 0"

@@ -1,4 +1,4 @@
-"""A step of JAX: XLA says what a compiled function takes, before it is run."""
+"""A step of JAX. XLA reports the memory of a compiled function before it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["JaxStep"]
 
 
 class JaxStep:
-    """A call of a function, jitted or plain: compiled for the device that its arrays are on, and not run.
+    """A call of a function, jitted or plain. It is compiled for the device of its arrays, and does not run.
 
     It has the attributes and the method of `TorchStep`.
     """
@@ -32,7 +32,7 @@ class JaxStep:
             raise FitError(why)
         self._function, self._args, self._kwargs = function, args, kwargs
         sizes = [size for size in map(_size, (*args, *kwargs.values())) if size is not None]
-        self.size = sizes[-1] if sizes else None  # parameters stand before a batch
+        self.size = sizes[-1] if sizes else None  # the batch comes after the parameters
         is_cpu = jax.default_backend() == "cpu"
         self.notes = ("Compiled for the CPU. A GPU's temporary memory can differ.",) if is_cpu else ()
         self.present: Counter[int] = Counter()
@@ -42,7 +42,7 @@ class JaxStep:
                     self.present[shard.device.local_hardware_id or 0] += shard.data.nbytes
 
     def peak(self, size: int | None = None, _until: float | None = None) -> dict[str, int]:
-        """Return the bytes of what the compiled step takes; of a batch of another size."""
+        """Return the bytes of each part of the compiled step, with a batch of `size`."""
         jax: Any = sys.modules["jax"]
 
         def resized(leaf: Any) -> Any:
@@ -61,13 +61,13 @@ class JaxStep:
             return function(*args, **kwargs)
 
         with one_line():
-            function = Functions(_unshared).copied(self._function)  # so that no tracer is left in variables
+            function = Functions(_unshared).copied(self._function)  # the user's variables must keep no tracer
             if hasattr(function, "lower") and not isinstance(function, MethodType):
                 lowered = function.lower(*args, **self._kwargs)
             else:
                 lowered = jax.jit(of_arrays).lower(arrays)
             compiled = lowered.compile()
-            analysis = getattr(compiled, "compiled", compiled).memory_analysis()  # Equinox's holds JAX's
+            analysis = getattr(compiled, "compiled", compiled).memory_analysis()  # Equinox wraps JAX's object
         if analysis is None:
             raise FitError("XLA does not report the step's memory on this device.")
         return {
@@ -78,7 +78,7 @@ class JaxStep:
 
 
 def _unshared(value: Any) -> Any:
-    """Return an object whose containers are new ones: arrays are never changed."""
+    """Return a copy of an object with new containers and the same arrays, which never change."""
     is_theirs = type(value).__module__.partition(".")[0] in ("jax", "jaxlib", "flax")
     if is_theirs or not hasattr(value, "__dict__"):
         return sys.modules["jax"].tree.map(lambda one: one, value)
@@ -89,7 +89,7 @@ def _unshared(value: Any) -> Any:
 
 
 def _size(value: Any) -> int | None:
-    """Return the size of a value's arrays along dimension 0; None if they have no common one."""
+    """Return the size of a value's arrays along dimension 0. None if they have no common size."""
     leaves = sys.modules["jax"].tree.leaves(value)
     sizes = {leaf.shape[0] for leaf in leaves if getattr(leaf, "shape", ())}
     return int(sizes.pop()) if len(sizes) == 1 else None

@@ -1,4 +1,4 @@
-"""`%gpu_fit`: how much memory a step takes, and on which GPUs it fits."""
+"""`%gpu_fit`: predict the memory of a step, and on which GPUs it fits."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class GpuFitMagic:
         display(fit_model(values, size, **of_model))
 
     def _call(self, node: ast.Call) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-        """Return a function and what it is called with; a call with calls in it becomes one function."""
+        """Return the function and the arguments of a call. A call with calls in it becomes one function."""
         parts = [node.func, *node.args, *(word.value for word in node.keywords)]
         is_unpacked = any(one.arg is None for one in node.keywords)
         if is_unpacked or any(isinstance(one, ast.Starred) or _runs(one) for one in parts):
@@ -76,7 +76,7 @@ class GpuFitMagic:
         return function, tuple(args), kwargs
 
     def _value(self, text: str, *, may_call: bool = False) -> Any:
-        """Return the value of an expression; only that of --loss may call functions."""
+        """Return the value of an expression. Only the expression of --loss may call functions."""
         node = parse_expression(text)
         if node is None:
             raise FitError(f"{shortened(text, 60)} is not an expression. Separate names by spaces.")
@@ -86,5 +86,5 @@ class GpuFitMagic:
 
 
 def _runs(node: ast.AST) -> bool:
-    """Return whether an expression calls something when it is evaluated."""
+    """Return whether an expression has a call or an await."""
     return any(isinstance(one, ast.Call | ast.Await) for one in ast.walk(node))

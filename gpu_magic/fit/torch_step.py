@@ -1,4 +1,4 @@
-"""A step of PyTorch on tensors without data, and the storages that live during it. It imports PyTorch."""
+"""A step of PyTorch on tensors without data, and the storages during the step. This imports PyTorch."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ _CPU = torch.device("cpu")
 _LOCK = threading.Lock()
 _AUTOCAST, _SCALER = torch.amp.autocast_mode.autocast, torch.amp.GradScaler
 _attention, _aten = torch.nn.functional.scaled_dot_product_attention, torch.ops.aten
-# Losses that are computed for each element and then reduced, and whether the result keeps that size
-# (aten/src/ATen/native/BinaryOps.cpp and Loss.cpp of PyTorch 2.13).
+# Losses that are computed for each element and then reduced. True: the result's storage keeps the size before
+# the reduction (aten/src/ATen/native/BinaryOps.cpp and Loss.cpp of PyTorch 2.13).
 _LOSSES = {_aten.mse_loss: True, _aten.smooth_l1_loss: True, _aten.huber_loss: False}
 _LOSSES[_aten.binary_cross_entropy] = False
-# What goes through a tensor item by item, and the items that are gone through while a batch is looked for.
+# Functions that go through a tensor item by item, and the most items in the search for the largest batch.
 _BY_ITEMS = (torch.Tensor.__iter__, torch.Tensor.tolist, torch.Tensor.unbind, torch.unbind)
 _MOST_ITEMS = 10_000
 
 
 def train(model: Any, optimizer: Any, batch: Any, *, loss: Any, eval: bool, amp: bool, dtype: Any) -> str:  # noqa: A002
-    """Make a step as most programs do: forward, loss, backward, optimizer; return what was assumed."""
+    """Run a step as most programs do: forward, loss, backward, optimizer. Return its assumption, or empty."""
     model.train(not eval)
     model.zero_grad()
     note = ""
@@ -86,11 +86,11 @@ def _step(optimizer: Any) -> None:
 
 
 class TorchStep:
-    """A call of a function on copies without data: what it is called with and uses is not changed.
+    """A call of a function on copies without data. Its arguments and its variables do not change.
 
-    Floating-point tensors become `dtype`, if it is not None. `size` is the batch's along dimension 0, None
-    without a common one; `present` has the bytes of the step's own tensors on each GPU now, which are not
-    needed twice; `notes` say what was assumed.
+    Floating-point tensors become `dtype`, if it is not None. `size` is the size of the batch along dimension
+    0, None without a common size. `present` has the bytes of the step's own tensors on each GPU now, which
+    the step does not need twice. `notes` has the assumptions.
     """
 
     module = "torch"
@@ -103,7 +103,7 @@ class TorchStep:
         self._mode, self._dtype = mode(allow_non_fake_inputs=True), dtype
         self._counter = _Counter()
         memo: dict[int, Any] = {}
-        real = memo.setdefault(id(memo), [])  # where `deepcopy` keeps what it has copied
+        real = memo.setdefault(id(memo), [])  # `deepcopy` keeps the originals here
         with _undisturbed(), _CopyingBy(self._fake):
             functions = Functions(lambda value: copy.deepcopy(value, memo))
             self._function = functions.copied(function)
@@ -128,7 +128,7 @@ class TorchStep:
         self._make_state()
 
     def _make_state(self) -> None:
-        """Make the optimizer's state, with which all steps but the first begin."""
+        """Create the optimizer's state, which exists at the start of every step but the first."""
         for group in (group for one in self._optimizers for group in one.param_groups):
             if group.get("foreach", True) is None and not group.get("fused"):
                 group["foreach"] = True  # all parameters at once, as on a GPU
@@ -142,7 +142,7 @@ class TorchStep:
                 _step(optimizer)
 
     def _fake(self, tensor: Any) -> Any:
-        """Return a tensor of the CPU without data; numbers are kept: optimizers read their count of steps."""
+        """Return a CPU tensor without data. Numbers stay, because optimizers read their step count."""
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
             return self._mode.from_tensor(tensor, static_shapes=True)
         is_number = tensor.dim() == 0 and tensor.device == _CPU
@@ -154,7 +154,7 @@ class TorchStep:
             return torch.empty_like(tensor, dtype=dtype, device=_CPU, requires_grad=tensor.requires_grad)
 
     def peak(self, size: int | None = None, until: float | None = None) -> dict[str, int]:
-        """Return the bytes of each part at the peak; of a batch of another size, until it is given up."""
+        """Return the bytes of each part at the peak, with a batch of `size`. Give up at `until`."""
 
         def resized(tensor: Any) -> Any:
             new = tensor.new_empty((size, *tensor.shape[1:])) if tensor.dim() else tensor
@@ -176,7 +176,7 @@ class TorchStep:
         counter.label(self._tensors, "temporary")
         counter.label((one for one in self._tensors if isinstance(one, torch.nn.Parameter)), "parameters")
         counter.label(buffers, "parameters")
-        counter.label(tensors_in(self._batch), "")  # another one can stand in for it
+        counter.label(tensors_in(self._batch), "")  # `batch` can replace it
         counter.label(tensors_in(batch), "batch")
         self._label_state()
         before = counter.clock
@@ -195,11 +195,11 @@ class TorchStep:
         for state in (state for one in self._optimizers for state in one.state.values()):
             tensors = [one for one in state.values() if isinstance(one, torch.Tensor)]
             self._counter.label([one for one in tensors if one.dim()], "optimizer state")
-            self._counter.label([one for one in tensors if not one.dim()], "")  # counts of steps, on the CPU
+            self._counter.label([one for one in tensors if not one.dim()], "")  # step counts, on the CPU
 
     @contextlib.contextmanager
     def _followed(self, until: float | None = None) -> Iterator[None]:
-        """Run a block on fake tensors, until a time of `time.monotonic`."""
+        """Run a block on fake tensors, at most until a time of `time.monotonic`."""
         with _undisturbed() as interrupts:
 
             def check(items: int = 0) -> None:
@@ -215,7 +215,7 @@ class TorchStep:
 
 
 class _CopyingBy(TorchFunctionMode):  # type: ignore[misc] # the type checker does not see PyTorch
-    """Has `copy.deepcopy` make tensors, and the data of parameters, by a function."""
+    """Makes `copy.deepcopy` copy tensors, and the data of parameters, with a function."""
 
     def __init__(self, make: Callable[[Any], Any]) -> None:
         super().__init__()
@@ -229,7 +229,7 @@ class _CopyingBy(TorchFunctionMode):  # type: ignore[misc] # the type checker do
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[misc]
-    """Counts the storages that operations make while it is entered; its clock counts births and ends."""
+    """Records the storages that operations create. Its clock ticks when a storage is created or freed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -241,7 +241,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[misc]
         self.begin([])
 
     def begin(self, leaves: list[Any]) -> None:
-        """Begin a step: what is there now is there from its beginning."""
+        """Start a step. The storages that exist now count from its start."""
         self._all, self._leaves = list(self._living.values()), leaves
         self.clock = 0
         for one in self._all:
@@ -265,30 +265,30 @@ class _Counter(TorchDispatchMode):  # type: ignore[misc]
             before = _blocks(args[0].numel() * args[0].element_size())
             self._see(result).nbytes = before if _LOSSES[func.overloadpacket] else 512
             self._see(torch.empty_like(args[0]))
-        elif func is _aten.bernoulli_.float:  # dropout's mask has a byte an element on a GPU
+        elif func is _aten.bernoulli_.float:  # on a GPU, dropout's mask has one byte per element
             self._see(result).nbytes = _blocks(result.numel())
         elif func is _aten.mkldnn_rnn_layer.default:
-            # cuDNN keeps the four gates and the cell's state of each step, by PyTorch's issue 2895.
+            # cuDNN keeps the four gates and the cell state of each step (PyTorch's issue 2895).
             self._see(result[3]).nbytes = 5 * result[0].numel() * result[0].element_size()
         return result
 
     def label(self, tensors: Any, part: str) -> None:
-        """Say what the storages of some tensors are; empty for what does not count."""
+        """Set the part that the storages of some tensors belong to. Empty: they do not count."""
         for found in filter(None, map(self._see, tensors)):
             found.part = part
             found.born = found.born if part == "gradients" else 0
 
     def label_gradients(self) -> None:
-        """Label the gradients that there are."""
+        """Label the present gradients."""
         self.label((one.grad for one in self._leaves if one.grad is not None), "gradients")
 
     def forward_ends(self) -> None:
-        """Label what lives now: it is there for the backward."""
+        """Label the storages that still live as activations, because the backward needs them."""
         for one in self._living.values():
             one.part = "activations" if one.part == "temporary" else one.part
 
     def at_peak(self) -> dict[str, int]:
-        """Return the bytes of each part at the moment when most is in use."""
+        """Return the bytes of each part at the peak of their sum."""
         counted = [one for one in self._all if one.part]
         changes = [0] * (self.clock + 2)
         for one in counted:
@@ -304,7 +304,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[misc]
     def _see(self, tensor: Any) -> Any:
         try:
             storage = tensor.untyped_storage()
-        except (RuntimeError, NotImplementedError):  # of a sparse one the values are seen as they are made
+        except (RuntimeError, NotImplementedError):  # sparse: its values were seen when created
             return None
         key = id(storage)  # PyTorch keeps one object for each storage
         found = self._living.get(key)
@@ -324,7 +324,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[misc]
 
 
 class _AsOnGpu(TorchFunctionMode):  # type: ignore[misc]
-    """Keeps tensors on the CPU, whatever device they are meant for; what is moved there does not count."""
+    """Keeps tensors on the CPU instead of any other device. Copies to the CPU do not count."""
 
     def __init__(self, counter: _Counter) -> None:
         super().__init__()
@@ -337,12 +337,12 @@ class _AsOnGpu(TorchFunctionMode):  # type: ignore[misc]
         if func is torch.Tensor.backward:
             self._counter.forward_ends()
             kwargs.update({"grad_tensors": kwargs.pop("gradient")} if "gradient" in kwargs else {})
-            loss = torch.autograd.graph.get_gradient_edge(args[0])  # for a tensor this would be called again
-            with self:  # what checkpoints compute again is also seen
+            loss = torch.autograd.graph.get_gradient_edge(args[0])  # a tensor would call this method again
+            with self:  # also for what checkpoints recompute
                 torch.autograd.backward(loss, *args[1:], **kwargs)
             return self._counter.label_gradients()
         if func is _attention and "dropout_p" in kwargs:
-            kwargs["dropout_p"] = 0.0  # as in `attend`, for who has imported the function by its name
+            kwargs["dropout_p"] = 0.0  # as in `attend`, for code that imported the function by name
         if func is torch.Tensor.__format__ and not args[0].dim():
             return "nan"
         if func in (torch.Tensor.numpy, torch.Tensor.__array__):
@@ -369,17 +369,17 @@ class _AsOnGpu(TorchFunctionMode):  # type: ignore[misc]
 
 
 def _number(func: Any, tensor: Any) -> Any:
-    """Return the number of a tensor; of one without data a number that is finite."""
+    """Return the number in a tensor. If the tensor has no data, return a finite number."""
     try:
         return func(tensor.detach())
     except Exception as error:
         if type(error).__name__ != "DataDependentOutputException":
             raise
-        return _Number(1.0) if func is torch.Tensor.item else 1.0  # Python makes this of what `float` gets
+        return _Number(1.0) if func is torch.Tensor.item else 1.0  # float() returns a plain float
 
 
 class _Number(float):
-    """The number that a tensor without data holds: to compute with and to print, not to decide by."""
+    """The number in a tensor without data. Code can compute with it and print it, but not branch on it."""
 
     def _decide(self, *_: object) -> Any:
         raise Unfollowed("it decides by a number that a tensor holds")
@@ -396,9 +396,9 @@ class _Number(float):
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[list[int]]:
-    """Hold interrupts in a block, raise what goes wrong in one line, and put back what it changes."""
+    """Hold interrupts in a block, raise errors as one line, and restore the state that the block changes."""
     numpy: Any = sys.modules.get("numpy.random")
-    # They are raised in the user's code, not between two modes.
+    # Raise interrupts only in the user's code, not while modes are entered.
     held = uninterrupted(lambda frame: frame is not None and is_users_file(frame.f_code.co_filename))
     with one_line(), held as interrupts, _LOCK, contextlib.ExitStack() as stack:
         stack.callback(torch.set_rng_state, torch.get_rng_state())
@@ -409,14 +409,14 @@ def _undisturbed() -> Iterator[list[int]]:
         if "torch._dynamo" in sys.modules:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         log, own = logging.getLogger("torch._subclasses.fake_tensor"), threading.get_ident()
-        is_others = lambda record: record.thread != own  # noqa: E731 - it logs errors before it raises them
+        is_others = lambda record: record.thread != own  # noqa: E731 - PyTorch logs errors before it raises them
         log.addFilter(is_others)
         stack.callback(log.removeFilter, is_others)
         yield interrupts
 
 
 def _replace_what_needs_a_gpu(stack: contextlib.ExitStack) -> None:
-    """Replace in this thread what would start a GPU, or do otherwise than one; `stack` puts it back."""
+    """Replace functions in this thread that start a GPU, or behave differently on one. `stack` undoes it."""
     own = threading.get_ident()
     set_up = _AUTOCAST.__init__
 
@@ -424,7 +424,7 @@ def _replace_what_needs_a_gpu(stack: contextlib.ExitStack) -> None:
         set_up(self, "cpu", dtype or torch.get_autocast_dtype(device_type), *args, **options)
 
     def attend(query: Any, key: Any, value: Any, attn_mask: Any = None, *args: Any, **options: Any) -> Any:
-        options.pop("dropout_p", None)  # a GPU's kernels draw it again in the backward, and keep no mask
+        options.pop("dropout_p", None)  # GPU kernels keep no mask, but draw it again in the backward
         return _attention(query, key, value, attn_mask, 0.0, *args[1:], **options)
 
     def apply(self: Any, change: Callable[[Any], Any], **_: Any) -> Any:  # PyTorch's own cannot swap fakes
@@ -444,7 +444,7 @@ def _replace_what_needs_a_gpu(stack: contextlib.ExitStack) -> None:
 
     replace(_AUTOCAST, "__init__", autocast)
     replace(_SCALER, "step", lambda _, optimizer, *args: optimizer.step(*args))
-    for name in ("unscale_", "update"):  # a scale changes no memory
+    for name in ("unscale_", "update"):  # the scale does not change memory
         replace(_SCALER, name, lambda *_: None)
     replace(torch.nn.functional, "scaled_dot_product_attention", attend)
     replace(torch.nn.Module, "_apply", apply)
@@ -454,16 +454,16 @@ def _replace_what_needs_a_gpu(stack: contextlib.ExitStack) -> None:
 
 
 def _blocks(nbytes: int) -> int:
-    """Return bytes as PyTorch's caching allocator hands them out (kMinBlockSize, c10/cuda)."""
+    """Round bytes up as PyTorch's caching allocator does (kMinBlockSize, c10/cuda)."""
     return -(-nbytes // 512) * 512
 
 
 def first_batch(batch: Any) -> Any:
-    """Return a batch; of a DataLoader the first one, without its workers and its sampler."""
+    """Return a batch. For a DataLoader, return its first batch, without its workers and sampler."""
     if not isinstance(batch, torch.utils.data.DataLoader):
         return batch
     with _undisturbed():
-        is_stream = isinstance(batch.dataset, torch.utils.data.IterableDataset)  # which may have no length
+        is_stream = isinstance(batch.dataset, torch.utils.data.IterableDataset)  # it may have no length
         size = 0 if is_stream else min(batch.batch_size or 0, len(batch.dataset))
         if not size:
             raise FitError("This DataLoader gives no batch here. Pass one: batch = next(iter(loader))")
@@ -471,7 +471,7 @@ def first_batch(batch: Any) -> Any:
 
 
 def _takes(model: Any, batch: Any) -> bool:
-    """Return whether a model can be called with all that a batch has."""
+    """Return whether a model accepts all items of a batch as arguments."""
     with contextlib.suppress(TypeError, ValueError):
         return bool(inspect.signature(model.forward).bind(*batch))
     return False

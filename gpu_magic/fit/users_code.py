@@ -1,4 +1,4 @@
-"""The user's own code in a step: run over copies of what it uses, and named by its line where it fails."""
+"""Copies the user's functions for a step together with all that they use, and names the line that fails."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ _NO_DATA = {
 
 
 class Unfollowed(Exception):  # noqa: N818 - it becomes a FitError
-    """A step cannot be followed without data; the message is a clause that says why."""
+    """A step cannot be predicted without data. The message is a clause with the reason."""
 
 
 def is_users_file(name: str) -> bool:
-    """Return whether code in a file is the user's own: of a cell, or of a module that is not installed."""
+    """Return whether a file has the user's own code: a cell, or a module that is not installed."""
     return not (is_installed(name) or name.startswith(_NOT_THEIRS))
 
 
 @contextlib.contextmanager
 def one_line() -> Iterator[None]:
-    """Raise what goes wrong in a block as a FitError that names the line of the user's code."""
+    """Convert each error in a block to a FitError that names the line of the user's code."""
     try:
         yield
     except (KeyboardInterrupt, FitError):
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever the user's step raises: SystemExit, too
+    except BaseException as error:  # noqa: BLE001 - the user's step can raise anything, for example SystemExit
         op = str(getattr(error, "func", "")).removeprefix("aten.").partition(".")[0]
         text = shortened(" ".join(str(error).split()), 200).rstrip(".")
         why = _NO_DATA.get(type(error).__name__, text if isinstance(error, Unfollowed) else "")
@@ -64,20 +64,20 @@ def one_line() -> Iterator[None]:
             frame, number = own[-1]
             line = linecache.getline(frame.f_code.co_filename, number, frame.f_globals).strip()
             told += f", in line {number} of {frame.f_code.co_name}: {shortened(line, 200)}"
-        for one in causes(error):  # their frames hold the step's tensors
+        for one in causes(error):  # the frames would keep the step's tensors
             one.__traceback__ = one.__context__ = None
         raise FitError(told if own else f"{told}.") from None
 
 
 class Functions:
-    """Builds functions anew, each once, over copies of what they use; `copy` makes those of objects."""
+    """Rebuilds each function once, with copies of the objects that it uses. `copy` copies an object."""
 
     def __init__(self, copy: Callable[[Any], Any]) -> None:
         self._copy = copy
-        self._made: dict[int, Any] = {}  # by the identity of functions, of their cells and of their globals
+        self._made: dict[int, Any] = {}  # by the id of a function, a cell or globals
 
     def copied(self, value: Any) -> Any:
-        """Return the copy of an object or a function; itself if it cannot be copied, or only loads data."""
+        """Copy an object or a function. Return the object itself if it cannot be copied or loads data."""
         if isinstance(value, MethodType):
             return MethodType(self.copied(value.__func__), self.copied(value.__self__))
         if isinstance(value, functools.partial):
@@ -92,14 +92,14 @@ class Functions:
 
     def _function(self, function: FunctionType) -> Any:
         is_users, old = is_users_file(function.__code__.co_filename), function.__globals__
-        if id(function) in self._made or not (is_users or function.__closure__):  # a decorator has a closure
+        if id(function) in self._made or not (is_users or function.__closure__):  # decorators have a closure
             return self._made.get(id(function), function)
         names = self._made.setdefault(id(old), dict(old)) if is_users else old
         cells = function.__closure__ or ()
         for cell in cells:
             if id(cell) not in self._made:
                 new_cell = self._made[id(cell)] = CellType()
-                with contextlib.suppress(ValueError):  # it is empty
+                with contextlib.suppress(ValueError):  # an empty cell
                     new_cell.cell_contents = self.copied(cell.cell_contents)
         cells = tuple(self._made[id(cell)] for cell in cells)
         new = self._made[id(function)] = FunctionType(
@@ -120,9 +120,9 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def fit_line(error: BaseException, namespace: Mapping[str, Any]) -> str:
-    """Return the `%gpu_fit` line for the call in a cell in which a model of PyTorch failed; empty for none.
+    """Return the `%gpu_fit` line for the call of a cell in which a PyTorch model failed. Empty for none.
 
-    The cell itself calls the model, or a function that does; `namespace` has the globals of cells.
+    The cell calls the model, or a function that calls the model. `namespace` has the globals of cells.
     """
     module: Any = getattr(sys.modules.get("torch.nn"), "Module", None)
     for cause in causes(error) if module else ():
@@ -132,14 +132,14 @@ def fit_line(error: BaseException, namespace: Mapping[str, Any]) -> str:
             if cell.f_globals is namespace and cell.f_code.co_name == "<module>":
                 between = frames[at + 1 : called]
                 if between and not any(is_users_file(one.f_code.co_filename) for one in between):
-                    return ""  # a library calls the model: a backward that computes it again
+                    return ""  # a library calls the model, for example to recompute it in a backward
                 model = None if between else frames[called].f_locals.get("self")
                 return _typed(traceback.extract_tb(cause.__traceback__)[at], model, namespace)
     return ""
 
 
 def _typed(at: traceback.FrameSummary, model: Any, namespace: Mapping[str, Any]) -> str:
-    """Return the call in a cell as a line: one of a model as `model optimizer batch`, another as it is."""
+    """Return the line for a call in a cell: `model optimizer batch` if it calls a model, else the call."""
     place: Any = SimpleNamespace(lineno=at.lineno, end_lineno=at.end_lineno)
     place.col_offset, place.end_col_offset = at.colno, at.end_colno
     source = "".join(linecache.getlines(at.filename))
@@ -163,7 +163,7 @@ def _typed(at: traceback.FrameSummary, model: Any, namespace: Mapping[str, Any])
 
 
 def tensors_in(value: Any, seen: set[int] | None = None) -> list[Any]:
-    """Return the tensors in containers and in objects, but not those of models and optimizers."""
+    """Return the tensors in containers and objects, except those of models and optimizers."""
     torch: Any = sys.modules["torch"]
     if isinstance(value, torch.Tensor):
         return [value]

@@ -1,1 +1,1 @@
-"""What a cell or a block took: time, memory, energy, and who else used the same GPUs."""
+"""The time, memory and energy of a cell or a block, and the other users of its GPUs: `%%gpu_time`."""

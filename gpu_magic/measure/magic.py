@@ -1,4 +1,4 @@
-"""`%%gpu_time`: what a cell took. `%gpu_time on` prints it after every cell that uses a GPU."""
+"""`%%gpu_time`: measure a cell. `%gpu_time on`: print a line after every cell that uses a GPU."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class GpuTimeMagic:
 
 @contextlib.contextmanager
 def _shown(shell: Any, code: str, *, is_json: bool) -> Iterator[None]:
-    """Measure a block, and show what it took."""
+    """Measure a block, and show the result."""
     __tracebackhide__ = True
     try:
         block = recorder().begin(reset=True)
@@ -99,7 +99,7 @@ def _shown(shell: Any, code: str, *, is_json: bool) -> Iterator[None]:
     finally:
         try:
             usage = recorder().end(block, _first_line(code), cell_number(shell), has_failed=has_failed)
-        except GpuMagicError as problem:  # the cell's own value, or error, is what matters
+        except GpuMagicError as problem:  # do not replace the cell's own value or error
             print(f"The cell was not measured: {problem}")
         else:
             recorder().kept.append(usage)
@@ -110,38 +110,38 @@ def _shown(shell: Any, code: str, *, is_json: bool) -> Iterator[None]:
 
 
 def stop(shell: Any) -> None:
-    """Measure no more cells of a shell."""
+    """Stop measuring the cells of a shell."""
     if (measured := _measured.pop(id(shell), None)) is not None:
         measured.end()
 
 
 class _MeasuredCells:
-    """Measures the cells of a shell. A cell that runs others is one."""
+    """Measures the cells of a shell. A cell that runs other cells counts as one."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
-        self._running: tuple[str, Block] | None = None  # the code of the cell that runs
+        self._running: tuple[str, Block] | None = None  # the code of the running cell
         self._hooks = (("pre_run_cell", self._before), ("post_run_cell", self._after))
         for event, hook in self._hooks:
             shell.events.register(event, hook)
 
     def end(self) -> None:
-        """Take the hooks from the shell."""
+        """Remove the hooks from the shell."""
         for event, hook in self._hooks:
             if hook in self._shell.events.callbacks[event]:
                 self._shell.events.unregister(event, hook)
 
     @postponed_interrupts()
     def _before(self, info: Any) -> None:
-        # A subshell runs its cells on another thread, beside those of the notebook.
+        # A subshell runs its cells in another thread, at the same time as the notebook's cells.
         if self._running is None and threading.current_thread() is threading.main_thread():
-            with contextlib.suppress(GpuMagicError):  # a simulation that is described wrongly: %gpus says so
+            with contextlib.suppress(GpuMagicError):  # an invalid simulation, for which %gpus prints an error
                 self._running = info.raw_cell, recorder().begin(reset=False)
 
     @postponed_interrupts()
     def _after(self, result: Any) -> None:
-        # ipykernel has no result of a cell that awaits and was interrupted. Other code is that of a cell that
-        # this one runs, of a subshell's, or of the one that says "on".
+        # The result is None after an interrupted await in ipykernel. Other code is from a cell that this cell
+        # runs, from a subshell, or from the cell with `%gpu_time on`.
         if self._running is None or (result is not None and result.info.raw_cell != self._running[0]):
             return
         (code, block), self._running = self._running, None
@@ -150,7 +150,7 @@ class _MeasuredCells:
             is_numbered, kept = result is None or result.info.store_history, recorder().kept
             number = cell_number(self._shell) if is_numbered else None
             usage = recorder().end(block, _first_line(code), number, has_failed=has_failed, only_touched=True)
-            # If %%gpu_time was in the cell, it has shown it.
+            # If the cell has %%gpu_time, that has shown the record.
             is_shown = any(one.cell is not None and one.started > block.started for one in list(kept))
             if usage.gpus and not is_shown:
                 kept.append(usage)

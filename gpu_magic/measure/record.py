@@ -1,4 +1,4 @@
-"""What a cell or a block took, as records that show themselves: as lines, a chart and a table."""
+"""The records of measured cells and blocks, which show themselves as lines, a chart and a table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEADINGS = ("Cell", "Wall", "CPU", "Busy", "Peak", "Energy", "GPUs", "")
 
 
 class OtherProcess(NamedTuple):
-    """A process of another job: its number, as the driver has it, its name, and its owner."""
+    """A process of another job: the driver's process number, its name, and its owner."""
 
     pid: int
     name: str
@@ -29,7 +29,7 @@ class OtherProcess(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One moment of a GPU: seconds since the block began, bytes of this process, percent of utilization."""
+    """A reading of a GPU: seconds since the block started, bytes of this process, percent of utilization."""
 
     at: float
     memory: int | Unknown
@@ -93,7 +93,7 @@ class GpuUsage:
         return {name: None if value is UNKNOWN else value for name, value in values.items()}
 
     def _texts(self, wall: float) -> tuple[str, str]:
-        """Return what it took as text, long and short."""
+        """Return the figures as a long and a short text."""
         busy = share = peak = others = ""
         memory = "memory unknown"
         if self.busy is not UNKNOWN and self.idle is not UNKNOWN:
@@ -115,7 +115,7 @@ class GpuUsage:
         energy = _energy_text(self.energy)
         joules = f"{energy} (whole GPU)" if energy else "energy unknown"
         why = "too short to measure utilization" if wall < 1 else "utilization unknown"
-        # No driver tells of accelerators without a UUID.
+        # No driver reports accelerators without a UUID.
         long = [f"{busy}{share}" or why, memory, joules, others] if self.uuid else [memory, others]
         return ", ".join(filter(None, long)), ", ".join(filter(None, [busy, peak, energy, others]))
 
@@ -207,7 +207,7 @@ class CellUsage:
         return f"{name}: {gpu._texts(self.wall)[length] or 'used'}"  # noqa: SLF001
 
     def _chart(self, gpu: GpuUsage) -> str:
-        """Return memory as an area and utilization as a line, over time; nothing if little is known."""
+        """Return a chart of memory as an area and utilization as a line. Empty with too few samples."""
         scale = 360 / max(self.wall, 1e-9, *(one.at for one in gpu.samples))
         memory = [(one.at * scale, one.memory) for one in gpu.samples if one.memory is not UNKNOWN]
         busy = [(one.at * scale, one.utilization) for one in gpu.samples if one.utilization is not UNKNOWN]
@@ -234,7 +234,7 @@ def _points(points: Sequence[tuple[float, float]], most: float) -> str:
 
 
 def _energy_text(joules: float | Unknown) -> str:
-    """Return joules, `2,140 J` or `0.24 J`; empty if unknown."""
+    """Return joules, `2,140 J` or `0.24 J`. Empty if unknown."""
     if joules is UNKNOWN:
         return ""
     return f"{joules:,.0f} J" if joules >= 10 else f"{joules:.2g} J"  # noqa: PLR2004

@@ -1,4 +1,4 @@
-"""Measures blocks: reads the driver and the frameworks before, ten times a second, and after."""
+"""Measures blocks. It reads the driver and the frameworks before, ten times a second, and after."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 __all__ = ["Block", "GpuTime", "Reading", "gpu_time", "history", "read", "recorder"]
 
 _MOST_KEPT, _MOST_READINGS, _MOST_OTHERS = 1000, 240, 8
-SECONDS = 1 / 10  # between two readings; the driver brings its counters up to date no more often
-# How long the driver's utilization covers before it is read, at least and at most (`nvmlUtilization_t`).
+SECONDS = 1 / 10  # between two readings. The driver updates its counters no more often
+# The shortest and the longest period that the driver's utilization covers (`nvmlUtilization_t`).
 PERIOD = (1 / 6, 1.0)
-_MACHINE_SECONDS = 60.0  # the reader keeps names and UUIDs for as long
+_MACHINE_SECONDS = 60.0  # the reader keeps names and UUIDs as long
 
 
 @public
@@ -110,7 +110,7 @@ class GpuTime:
 
 @dataclass(slots=True)
 class Reading:
-    """What is known at one moment, by each device's UUID, or its name in frameworks; no entry: unknown."""
+    """The figures at one moment, by a device's UUID or its name in frameworks. No entry: unknown."""
 
     at: float
     energy: dict[str, float] = field(default_factory=dict)  # joules so far
@@ -122,7 +122,7 @@ class Reading:
 
 
 def read(uuids: Collection[str], since: float | None, *, with_energy: bool = True) -> Reading:
-    """Read the driver and the frameworks now; without `since`, the driver's energy and memory alone."""
+    """Read the driver and the frameworks now. Without `since`, read only the driver's energy and memory."""
     reading, reader = Reading(time.perf_counter()), current().reader
     after = None if since is None else int(since * 1e6)
     for uuid, one in reader.counters(uuids, after, with_energy=with_energy).items():
@@ -134,7 +134,7 @@ def read(uuids: Collection[str], since: float | None, *, with_energy: bool = Tru
         for known, figures in ((reading.memory, one.memory), (reading.own, one.work)):
             if (total := _own(figures, processes)) is not UNKNOWN:
                 known[uuid] = total
-        # If the driver does not count work, who has memory can be at work. Before a block nobody is asked.
+        # If the driver does not count work, each process with memory may work. Skip that before a block.
         others = reading.others[uuid] = []
         for pid in memory if one.work is UNKNOWN and since is not None else work:
             who = processes[pid]
@@ -142,7 +142,7 @@ def read(uuids: Collection[str], since: float | None, *, with_energy: bool = Tru
             if not (who.mine or who.owner is UNKNOWN or who.is_mps_server):
                 others.append(OtherProcess(pid, name or "a process", owner))
     for framework in imported():
-        with contextlib.suppress(Exception):  # after an error of CUDA's, each call can raise it again
+        with contextlib.suppress(Exception):  # after a CUDA error, each call can raise it again
             for device, pool in framework.pools().items():
                 name = str(device)
                 reading.pools[framework.name, name] = pool
@@ -153,7 +153,7 @@ def read(uuids: Collection[str], since: float | None, *, with_energy: bool = Tru
 def _own(
     figures: Mapping[int, int | Unknown] | Unknown, processes: Mapping[int, GpuProcess]
 ) -> int | Unknown:
-    """Return the sum of this process's. In a container the numbers are not ours, and any can be."""
+    """Return the sum for this process. UNKNOWN if process numbers are hidden, as in a container."""
     if figures is UNKNOWN:
         return UNKNOWN
     ours = [figure for pid, figure in figures.items() if processes[pid].mine]
@@ -163,28 +163,28 @@ def _own(
 
 
 class Block:
-    """A block that is measured: some of its readings, with the first and the last, and what all have said."""
+    """A measured block: some of its readings, with the first and the last, and totals of all readings."""
 
     def __init__(self, devices: Mapping[str, GpuUsage], first: Reading) -> None:
         self.devices, self.readings = devices, [first]
-        self._added, self._stride = 0, 1  # of a long block, one reading of so many is kept
+        self._added, self._stride = 0, 1  # a long block keeps one of `_stride` readings
         self._most = dict(first.memory)
-        self._rates: dict[str, dict[str, tuple[int, int]]] = {"busy": {}, "own": {}}  # their sums and numbers
+        self._rates: dict[str, dict[str, tuple[int, int]]] = {"busy": {}, "own": {}}  # sums and counts
         self._worked: set[str] = set()
         self._others: defaultdict[str, dict[OtherProcess, None]] = defaultdict(dict)
-        # The peaks that frameworks had counted before the block, and those in it that are higher.
+        # The frameworks' peaks before the block, and the higher ones in the block.
         self._before = {key: pool.peak or 0 for key, pool in first.pools.items()}
         self._peaks: dict[tuple[str, str], int] = {}
-        self._pools = dict.fromkeys(first.pools)  # all that were seen: at the end one may not answer
+        self._pools = dict.fromkeys(first.pools)  # all that were seen, because one may not answer at the end
         self.started, self.cpu, self.began = time.time(), _cpu_time(), time.perf_counter()
 
     @property
     def since(self) -> float:
-        """When it began, by the clock of now, which can have been set."""
+        """The start by the present clock, which may have been set during the block."""
         return time.time() - (time.perf_counter() - self.began)
 
     def add(self, reading: Reading) -> None:
-        """Keep what a reading says; the latest is the last of `readings`."""
+        """Add a reading. The latest reading is the last of `readings`."""
         if self._added % self._stride:
             self.readings[-1] = reading
         else:
@@ -199,23 +199,23 @@ class Block:
         for uuid, others in reading.others.items():
             self._others[uuid] |= dict.fromkeys(others)
         self._worked |= {uuid for uuid, percent in reading.own.items() if percent}
-        if reading.at - self.began >= PERIOD[0]:  # what was read before is also of before the block
+        if reading.at - self.began >= PERIOD[0]:  # an earlier figure also covers time before the block
             for kind, sums in self._rates.items():
                 for uuid, percent in getattr(reading, kind).items():
                     total, count = sums.get(uuid, (0, 0))
                     sums[uuid] = total + percent, count + 1
 
     def note_peaks(self, reading: Reading, reset: Collection[str] = ()) -> None:
-        """Keep the peaks that frameworks have counted in the block so far; some are about to reset theirs."""
+        """Keep the frameworks' peaks in the block so far. The frameworks in `reset` have reset theirs."""
         for key, pool in reading.pools.items():
             if pool.peak is not None and pool.peak > self._before.get(key, 0):
                 self._peaks[key] = max(pool.peak, self._peaks.get(key, 0))
         self._before = {key: 0 if key[0] in reset else peak for key, peak in self._before.items()}
 
     def usage(self, device: GpuUsage, wall: float, *, only_touched: bool) -> GpuUsage | None:
-        """Return what the block, which has ended, took of a device; None if it has used nothing of it."""
+        """Return the use of a device by the block, after its end. None if the block has not used it."""
         uuid, name, first, last = device.uuid, device.name, self.readings[0], self.readings[-1]
-        # Memory is what frameworks count, or what the driver does if they count none.
+        # Memory is the frameworks' count, or the driver's if they count none.
         pools = [key for key in self._pools if key[1] == name]
         counted = [self._peaks.get(key) for key in pools]
         peak: int | Unknown = max(self._most.get(name, 0), sum(filter(None, counted)))
@@ -235,7 +235,7 @@ class Block:
             sums[uuid][0] / sums[uuid][1] if uuid in sums and wall >= PERIOD[1] else UNKNOWN
             for sums in self._rates.values()
         )
-        # A counter that has not moved was not brought up to date; or it was set back.
+        # A counter that has not increased was not updated, or was reset.
         then, now = (one.energy.get(uuid, UNKNOWN) for one in (first, last))
         energy: float | Unknown = UNKNOWN
         if then is not UNKNOWN and now is not UNKNOWN and now > then:
@@ -265,19 +265,19 @@ class Recorder:
 
     def __init__(self) -> None:
         self.kept: deque[CellUsage] = deque(maxlen=_MOST_KEPT)
-        # What decides which devices there are, when they were read, and they as records without figures.
+        # A cache key, the time of reading, the devices as records without figures, and the snapshot.
         self._machine: tuple[object, float, dict[str, GpuUsage], Snapshot] | None = None
         self._lock = threading.Lock()  # guards the blocks that run, and their readings
-        # Weak: if an interrupt comes before the caller has its block, nobody ends it.
+        # Weak, because after an interrupt before `begin` returns, nobody ends the block.
         self._running: WeakSet[Block] = WeakSet()
         self._sampler = Sampler(self._tick, SECONDS, "usage")
 
     def begin(self, *, reset: bool) -> Block:
-        """Begin to measure; `reset` has frameworks reset their peaks, so that the block's peak is exact."""
+        """Start a block. With `reset`, frameworks reset their peaks, so that the block's peak is exact."""
         devices, _ = self._find_machine()
         _synchronize()
         first = read(devices, None)
-        if devices and not first.others:  # an unload has closed the driver's library since
+        if devices and not first.others:  # `%unload_ext` has closed the driver's library
             self._machine = None
             devices, _ = self._find_machine()
             first = read(devices, None)
@@ -303,21 +303,21 @@ class Recorder:
         has_failed: bool,
         only_touched: bool = False,
     ) -> CellUsage:
-        """End a block, and return what it took; `only_touched` leaves out GPUs where it only had memory."""
+        """End a block, and return its record. `only_touched` omits GPUs that only hold memory."""
         try:
             _synchronize()
-        finally:  # an interrupt while the GPUs are waited for
+        finally:  # also after an interrupt of the wait
             with self._lock:
                 self._running.discard(block)
         wall, cpu = time.perf_counter() - block.began, _cpu_time()
         last = read(block.devices, block.since)
         block.add(last)
         block.note_peaks(last)
-        # The block can have chosen GPUs: they have their names of now.
+        # Use the present names, because the block can have chosen GPUs.
         (now, snapshot), before = self._find_machine(), block.devices
         devices = [one for uuid, one in now.items() if uuid in before]
         devices += [replace(one, name="") for uuid, one in before.items() if uuid not in now]
-        # Accelerators that no driver here tells of.
+        # Accelerators that the driver does not report
         devices += map(GpuUsage, sorted({name for _, name in last.pools} - {one.name for one in devices}))
         gpus = (block.usage(device, wall, only_touched=only_touched) for device in devices)
         versions = {"driver": snapshot.driver_version, "Python": platform.python_version()}
@@ -338,12 +338,12 @@ class Recorder:
         )
 
     def _find_machine(self) -> tuple[dict[str, GpuUsage], Snapshot]:
-        """Return the devices that this process sees, read once while nothing changes that decides it."""
+        """Return the devices that this process sees. They are read again after a change or a minute."""
         key = current(), variables_now(), driver().is_started(), os.environ.get("GPU_MAGIC_SIMULATE")
         now = time.monotonic()
         if self._machine is None or self._machine[0] != key or now - self._machine[1] > _MACHINE_SECONDS:
             snapshot = take_snapshot(current(), probe())
-            # Nothing runs on a GPU that is split but on its instances.
+            # Leave out split GPUs, because work runs only on their instances.
             found = {
                 str(one.uuid): GpuUsage(
                     "", one.label, "" if one.name is UNKNOWN else str(one.name), str(one.uuid)
@@ -359,13 +359,13 @@ class Recorder:
         return self._machine[2:]
 
     def _tick(self) -> bool:
-        """Read the machine for the blocks that run; return whether there are some."""
+        """Read the machine for the running blocks. Return whether there are any."""
         with self._lock:
             running = list(self._running)
         if running:
-            with contextlib.suppress(GpuMagicError):  # the simulated machine's description was changed
+            with contextlib.suppress(GpuMagicError):  # the simulation's description changed
                 uuids = {uuid for block in running for uuid in block.devices}
-                # Energy is the difference between a block's ends, and slow to read.
+                # Without energy, which is slow to read and needed only at a block's start and end.
                 reading = read(uuids, min(block.since for block in running), with_energy=False)
                 with self._lock:
                     for block in self._running.intersection(running):
@@ -374,7 +374,7 @@ class Recorder:
 
 
 def recorder() -> Recorder:
-    """Return this process's recorder; a forked process has its own."""
+    """Return this process's recorder. A forked process has its own."""
     return _recorder_of(os.getpid())
 
 
@@ -384,13 +384,13 @@ def _recorder_of(_pid: int) -> Recorder:
 
 
 def _synchronize() -> None:
-    """Wait for the GPUs: what a block has asked of them is its own, and what came before it is not."""
+    """Wait for the GPUs, so that a block includes all of its own GPU work and none from before."""
     for framework in imported():
         with contextlib.suppress(Exception):  # as in `read`
             framework.synchronize()
 
 
 def _cpu_time() -> tuple[float, float]:
-    """Return the seconds of CPU time of all threads, in the process's own code and in the system's."""
+    """Return the CPU seconds of all threads, in user code and in the system."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime, used.ru_stime
