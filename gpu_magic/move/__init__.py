@@ -1,1 +1,1 @@
-"""Moves variables to a device, all or none, and keeps what ties them together."""
+"""Move variables to a device, all or none. Tied weights and views stay tied: `%to_gpu`, `%to_cpu`."""

@@ -1,4 +1,4 @@
-"""Variables to move, and copies of arrays that are never changed in place: JAX's, TensorFlow's, CuPy's."""
+"""Variables to move, and copies of arrays that are replaced, not changed: JAX's, TensorFlow's, CuPy's."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ __all__ = ["Copies", "Variable"]
 
 @dataclass(slots=True)
 class Variable:
-    """What a plan does with one variable. What it shares with one before it is counted there."""
+    """One variable of a plan. Arrays that it shares with an earlier variable count for that variable."""
 
     name: str
     value: Any
-    arrays: int = 0  # those on other devices
-    nbytes: int = 0  # what their copies take
-    origins: set[str] = field(default_factory=set)  # where they are now
-    numpy: list[Any] = field(default_factory=list)  # NumPy's arrays in it that stay
-    has_arrays: bool = False  # of its own that can be moved, or are there already
-    shared_with: str = ""  # a variable before it that has some of the same objects
+    arrays: int = 0  # on other devices
+    nbytes: int = 0  # of their copies
+    origins: set[str] = field(default_factory=set)  # their devices now
+    numpy: list[Any] = field(default_factory=list)  # its NumPy arrays that stay
+    has_arrays: bool = False  # of its own that can move, or are on the device
+    shared_with: str = ""  # an earlier variable that has some of its objects
 
     @property
     def type_text(self) -> str:
-        """Its type, and an array's shape: `Tensor (8,)`."""
+        """The type of the value, and the shape of an array: `Tensor (8,)`."""
         name = type(self.value).__name__
         try:
             shape = self.value.shape
             return f"{name} {tuple(shape)}" if isinstance(shape, tuple) else name
-        except Exception:  # noqa: BLE001 - it has none, or it raises whatever it likes
+        except Exception:  # noqa: BLE001 - no shape, or a property that raises any error
             return name
 
 
 class Copies:
-    """Copies arrays of one framework to one device. It is called in this order: `add`, `copy`, `put`."""
+    """Copies arrays of one framework to one device. Call `add`, `copy` and `put` in this order."""
 
     def __init__(self, framework: Framework, device: LogicalDevice) -> None:
         self._framework, self._target = framework, device
         self._arrays: list[tuple[Any, int]] = []  # each with its size in bytes
-        self._memory: set[Hashable] = set()  # what was counted
-        self.new: dict[int, Any] = {}  # what takes the place of an array, by its id
+        self._memory: set[Hashable] = set()  # keys of the counted memory
+        self.new: dict[int, Any] = {}  # the replacement of an array, by its id
 
     def add(self, arrays: Sequence[Any], variable: Variable) -> None:
         """Add arrays, and count them for their variable. Nothing is allocated."""
@@ -55,7 +55,7 @@ class Copies:
                 if len(held) == 1:
                     nbytes = held[0].nbytes if held[0].key not in self._memory else 0
                     self._memory.add(held[0].key)
-                else:  # one that has several pieces of memory is copied as one
+                else:  # an array with several blocks of memory is copied as one
                     nbytes = int(array.nbytes)
                 self._arrays.append((array, nbytes))
                 variable.arrays += 1
@@ -63,14 +63,14 @@ class Copies:
                 variable.origins.add(origin)
 
     def copy(self) -> Iterator[int]:
-        """Make the copies; yield the size of each in bytes once it is there."""
+        """Copy the arrays. Yield the bytes of each copy when it is complete."""
         memo: dict[Any, Any] = {}
         for array, nbytes in self._arrays:
             self.new[id(array)] = self._framework.copied(array, self._target, memo)
             yield nbytes
 
     def put(self) -> None:
-        """Give arrays that stay the same objects the memory of their copies."""
+        """Give arrays that stay the same objects the memory of their copies. Here none stays."""
 
     def tell(self, objects: Iterable[Any]) -> None:
-        """Tell objects that remember their device where they are now."""
+        """Tell the new device to objects that remember their device."""

@@ -1,4 +1,4 @@
-"""`%to_gpu` and `%to_cpu`: move variables, and keep what ties them together."""
+"""`%to_gpu` and `%to_cpu`: move variables to a GPU or the CPU."""
 
 from __future__ import annotations
 

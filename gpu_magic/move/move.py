@@ -1,4 +1,4 @@
-"""Moves variables, all of it or nothing, and says what became of them: `to_gpu`, `to_cpu`."""
+"""Moves variables, all or none, and reports the result: `to_gpu`, `to_cpu`."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from gpu_magic.frameworks.base import Holding
 
-    Place = tuple[Any, Callable[[Any], object]]  # a value that has a name, and what stores another one there
+    Place = tuple[Any, Callable[[Any], object]]  # a value with a name, and a function that replaces it
 
 __all__ = ["carry_out", "leftover_lines", "move_variables", "read_places", "to_cpu", "to_gpu"]
 
-# What the errors of the frameworks say when memory is exhausted.
+# Parts of the frameworks' out-of-memory messages.
 _OUT_OF_MEMORY = ("out of memory", "outofmemory", "resource_exhausted")
 
 
@@ -103,7 +103,7 @@ def _planned(
     is_dry: bool = False,
     skips: bool = False,
 ) -> tuple[Plan, list[str]]:
-    """Return a plan for some variables, and with `skips` a line for each that can't be moved."""
+    """Return a plan for some variables, and with `skips` a line for each one that cannot be moved."""
     machine = LazySnapshot()
     try:
         plan = Plan(_destination(text, machine), numpy, machine, is_dry=is_dry)
@@ -128,14 +128,14 @@ def _planned(
     except UnusableDeviceError as error:
         if not or_cpu:
             raise PlacementError(f"{error} To move to the CPU instead, add --or-cpu") from None
-        print(f"Moving to the CPU: {error}")  # noqa: T201 - what `or_cpu` promises
+        print(f"Moving to the CPU: {error}")  # noqa: T201 - as `or_cpu` promises
     else:
         return plan, skipped
     return _planned("cpu", places, numpy, is_dry=is_dry, skips=skips)
 
 
 def _destination(text: str | None, machine: LazySnapshot) -> LogicalDevice:
-    """Return the device that a text names; without one the GPU of the `on_gpu` block around, or `cuda:0`."""
+    """Return the device that a text names. None: the GPU of the `on_gpu` block around, or else `cuda:0`."""
     if text is None:
         around = innermost()
         return around if around is not None and around.kind == "gpu" else LogicalDevice("gpu", 0)
@@ -149,20 +149,20 @@ def _destination(text: str | None, machine: LazySnapshot) -> LogicalDevice:
 
 
 def carry_out(plan: Plan, stores: Mapping[str, Place] | None = None) -> list[Any]:
-    """Move the variables of a plan, and return them as they are now; if that fails, all is as it was.
+    """Move the variables of a plan, and return the moved variables. If that fails, nothing changes.
 
-    Interrupts are held back; between two copies, and at the end, one undoes the move and is raised.
+    Interrupts are held. After the present copy, or at the end, an interrupt undoes the move and is raised.
     """
     with collection_paused(), uninterrupted() as interrupts:
         failure = _attempt(plan, stores or {}, interrupts)
         if failure is not None:
             frameworks = list(plan.transfers)
             with contextlib.suppress(BaseException):
-                plan.undo.close()  # the last step first, and all of them, whatever an object raises
-            vars(plan).clear()  # the error that is raised here leads to the plan, and it to all copies
+                plan.undo.close()  # all steps in reverse, even if an object raises an error
+            vars(plan).clear()  # the error below refers to the plan, which refers to all copies
             gc.collect()
             for framework in frameworks:
-                with contextlib.suppress(Exception):  # after an error of CUDA's, each call can raise it again
+                with contextlib.suppress(Exception):  # after a CUDA error, each call can raise it again
                     framework.empty_cache()
     if failure is not None:  # raised here, without the frames that hold the copies
         raise PlacementError(failure)
@@ -170,7 +170,7 @@ def carry_out(plan: Plan, stores: Mapping[str, Place] | None = None) -> list[Any
 
 
 def _attempt(plan: Plan, stores: Mapping[str, Place], interrupts: list[int]) -> str | None:
-    """Copy, and put the copies in place; return why that failed, or None."""
+    """Copy the arrays, and put the copies in place. Return the reason of a failure, or None."""
     copied = 0
     try:
         if (free := plan.free) is not None and plan.nbytes > free:
@@ -192,7 +192,7 @@ def _attempt(plan: Plan, stores: Mapping[str, Place], interrupts: list[int]) -> 
                 store(new)
     except PlacementError as error:
         return f"{error} Nothing was changed."
-    except BaseException as error:  # noqa: BLE001 - of frameworks without memory, and of objects
+    except BaseException as error:  # noqa: BLE001 - frameworks run out of memory, objects raise anything
         device, message = plan.device, " ".join(f"{type(error).__name__}: {error}".split())
         if not any(words in message.lower() for words in _OUT_OF_MEMORY):
             return f"Moving to {device} failed, so nothing was changed: {message[:300]}"
@@ -204,7 +204,7 @@ def _attempt(plan: Plan, stores: Mapping[str, Place], interrupts: list[int]) -> 
 
 
 def _report(plan: Plan, *, is_dry: bool) -> list[str]:
-    """Return a table of what has moved, or would move, and what became of it."""
+    """Return a table of the variables that have moved, or would move, and a summary."""
     rows = []
     for one in plan.variables:
         what, size = one.type_text, ""
@@ -263,9 +263,9 @@ def move_variables(
 
 
 def read_places(text: str, namespace: MutableMapping[str, Any], hidden: Container[str]) -> dict[str, Place]:
-    """Return what a line names, as `model state.model data["train"]`.
+    """Return the places that a line names: `model state.model data["train"]`.
 
-    PlacementError is raised if something is not there or can't be replaced.
+    Raises PlacementError if a place does not exist or its value cannot be replaced.
     """
     words = dict.fromkeys(code_words(text.strip().rstrip(";"), commas=True))
     return {word: _read(word, namespace, hidden) for word in words}
@@ -274,8 +274,8 @@ def read_places(text: str, namespace: MutableMapping[str, Any], hidden: Containe
 def _read(word: str, namespace: MutableMapping[str, Any], hidden: Container[str]) -> Place:
     def value(part: ast.expr) -> Any:
         try:
-            return eval(compile(ast.Expression(part), "<name>", "eval"), dict(namespace))  # noqa: S307 - the user's own
-        except Exception as error:  # noqa: BLE001 - whatever the user's object raises
+            return eval(compile(ast.Expression(part), "<name>", "eval"), dict(namespace))  # noqa: S307 - the user's code
+        except Exception as error:  # noqa: BLE001 - the user's object can raise any error
             raise PlacementError(f"{word} {raised_text(error)}") from None
 
     if word not in namespace and is_target(word):
@@ -283,7 +283,7 @@ def _read(word: str, namespace: MutableMapping[str, Any], hidden: Container[str]
     node = parse_expression(word)
     if isinstance(node, ast.Name):
         return value_of(node.id, namespace, hidden), partial(namespace.__setitem__, node.id)
-    calls = ast.Call | ast.Await | ast.NamedExpr  # they could do anything
+    calls = ast.Call | ast.Await | ast.NamedExpr  # these can have side effects
     if not isinstance(node, ast.Attribute | ast.Subscript) or any(
         isinstance(one, calls) for one in ast.walk(node)
     ):
@@ -314,14 +314,14 @@ def leftover_lines(
     variables: Iterable[tuple[str, object]],
     budget: Budget | None = None,
 ) -> list[str]:
-    """Say which variables hold the old memory after a move, or have only a part of what they share moved."""
+    """Return a line for the variables that hold old memory after a move, and for each partly moved one."""
     budget, named = budget or Budget(), {variable.name for variable in plan.variables}
     held: dict[Hashable, Holding] = {}
     names, lines = [], []
     for name, value in variables:
         with budget.variable(name):
             if name not in named:
-                with contextlib.suppress(Exception):  # it can't be moved, and nobody has asked for it
+                with contextlib.suppress(Exception):  # it cannot move, and need not
                     other = Plan(plan.requested, budget=budget)
                     nbytes = other.add("", value).nbytes
                     if nbytes and other.kept() & plan.kept():

@@ -1,4 +1,4 @@
-"""What a move does: the arrays that variables lead to, and what takes the place of what."""
+"""The plan of a move: the arrays that variables hold, and the replacements of objects."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "UnusableDeviceError"]
 
-_FROM_NUMPY = ("torch", "jax", "cupy")  # the frameworks that NumPy's arrays can be converted for
-_NUMERIC = "biufc"  # the dtypes of NumPy that frameworks have, by `dtype.kind`
+_FROM_NUMPY = ("torch", "jax", "cupy")  # the frameworks that NumPy arrays can be converted to
+_NUMERIC = "biufc"  # the NumPy dtypes that frameworks have, by `dtype.kind`
 
 
 class UnusableDeviceError(PlacementError):
-    """The device that was asked for is not there, or a framework can't use it."""
+    """The requested device does not exist, or a framework cannot use it."""
 
 
 class Plan:
-    """A move of variables to a device, all or none. Until `put`, nothing but copies is made.
+    """A move of variables to a device, all or none. Before `put`, it only makes copies.
 
-    `converts` is the module of the framework that NumPy's arrays become arrays of; None: they stay. Where it
-    `is_dry`, no framework is started to ask it. Without a `budget` all is looked at.
+    `converts` is the module of the framework to convert NumPy arrays to. None: they stay. If `is_dry`, the
+    plan does not start that framework. Without a `budget`, the plan searches all objects.
     """
 
     def __init__(
@@ -51,22 +51,22 @@ class Plan:
         if converts is not None and self._converts is None:
             names = ", ".join(_FROM_NUMPY)
             raise PlacementError(f"--numpy {converts} is not possible. First import one of {names}.")
-        self.device = self.requested = device  # the first gets the type of the framework's GPUs, once known
+        self.device = self.requested = device  # `device` gets the type of the framework's GPUs later
         self._machine = machine or LazySnapshot()
         self._is_dry = is_dry
         self.variables: list[Variable] = []
-        self.arrays: dict[int, Any] = {}  # all that can be moved, by id
+        self.arrays: dict[int, Any] = {}  # all that can move, by id
         self.transfers: dict[Framework, Copies] = {}
-        self.undo = ExitStack()  # takes back each step
+        self.undo = ExitStack()  # undoes each step
         self._walker = Walker(device, budget)
-        self._first: dict[int, str] = {}  # the variable that an object was found in, by the object's id
-        self._components: dict[int, Components] = {}  # what it is made of
-        self._data: set[int] = set()  # objects of another package, which can remember their device
-        self._new: dict[int, Any] = {}  # what takes an object's place, once that is known
+        self._first: dict[int, str] = {}  # the variable in which an object was found, by the object's id
+        self._components: dict[int, Components] = {}  # of an object, by its id
+        self._data: set[int] = set()  # ids of another package's objects, which can remember their device
+        self._new: dict[int, Any] = {}  # the known replacements, by the object's id
         self.unmoved_objects: list[tuple[str, Any, str]] = []  # the variable, the object, a reason or none
 
     def add(self, name: str, value: Any) -> Variable:
-        """Add a variable; raise PlacementError if it can't be moved."""
+        """Add a variable. Raises PlacementError if it cannot be moved."""
         variable = Variable(name, value)
         self.variables.append(variable)
         try:
@@ -78,7 +78,7 @@ class Plan:
         return variable
 
     def _find(self, variable: Variable) -> dict[Framework, list[Any]]:  # noqa: C901 - one branch for each kind
-        """Return the arrays that no variable before led to, and objects that move themselves."""
+        """Return the arrays, and the objects that move themselves, that no earlier variable holds."""
         found: dict[Framework, list[Any]] = {}
         for obj, node, components in self._walker.walk([variable.value]):
             key = id(obj)
@@ -109,12 +109,12 @@ class Plan:
         return found
 
     def _transfer(self, framework: Framework) -> Copies:
-        """Return what copies a framework's arrays, after asking whether it can use the device."""
+        """Return the `Copies` of a framework, after checking that the framework can use the device."""
         if framework not in self.transfers:
             if self._can_ask(framework) and (why := framework.problem(self.requested)):
                 raise UnusableDeviceError(f"{self.requested} cannot be used: {why}.")
             if framework.module == "torch":
-                from gpu_magic.move.pytorch import Tensors  # torch is there
+                from gpu_magic.move.pytorch import Tensors  # only for PyTorch
 
                 transfer: Copies = Tensors(framework, self.requested, self.undo)
             else:
@@ -125,11 +125,11 @@ class Plan:
         return self.transfers[framework]
 
     def _can_ask(self, framework: Framework) -> bool:
-        """Return whether asking a framework for its devices starts nothing that would not start anyway."""
+        """Return whether the plan may ask a framework for its devices. A dry run must not start one."""
         return not self._is_dry or framework is not self._converts or framework.is_started()
 
     def check(self) -> None:
-        """Raise PlacementError if one is NumPy's alone, or none has an array of a framework."""
+        """Raise PlacementError if a variable has only NumPy arrays, or if no variable has arrays to move."""
         for one in self.variables if self.device.kind == "gpu" else ():
             if one.numpy and not one.has_arrays and not one.shared_with:
                 what, dtypes = one.name or "it", listed(sorted({str(array.dtype) for array in one.numpy}))
@@ -149,12 +149,12 @@ class Plan:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes are to be allocated on the device."""
+        """The bytes that the move allocates on the device."""
         return sum(variable.nbytes for variable in self.variables)
 
     @property
     def free(self) -> int | None:
-        """How many bytes are free there; None for unknown. The least of what the frameworks can allocate."""
+        """The free bytes on the device: the least that a framework can allocate. None: unknown."""
         asked = filter(self._can_ask, self.transfers)
         known = [free for one in asked if (free := one.free_bytes(self.requested)) is not None]
         return min(known) if known else free_bytes(self.device, self._machine)
@@ -165,7 +165,7 @@ class Plan:
         return described(self.device, self._machine)
 
     def memory(self) -> set[Hashable]:
-        """Return the keys of the memory that is to be moved, as `holdings_of` has them."""
+        """Return the keys of the memory to move, as in `holdings_of`."""
         return set(self._elsewhere(holdings_of(self.arrays.values())))
 
     def _elsewhere(self, held: dict[Hashable, Holding]) -> dict[Hashable, Holding]:
@@ -175,15 +175,15 @@ class Plan:
         """Return the ids of the arrays that are still the same objects."""
         return self.arrays.keys() - self._new.keys()
 
-    # What takes the place of what
+    # Replacements
 
     def put(self) -> None:
-        """Put the copies in place, in all that holds the arrays. Each step is prepared to be undone."""
+        """Put the copies in all objects that hold the arrays. Each step can be undone."""
         for transfer in self.transfers.values():
             transfer.put()
             self._new |= transfer.new
         if self._new:
-            for key, components in reversed(self._components.items()):  # `now` need not go deep from there
+            for key, components in reversed(self._components.items()):  # keeps `now` shallow
                 self.now(self._walker.visited[key])
                 if not components.in_place or components.put is None:
                     continue
@@ -195,7 +195,7 @@ class Plan:
             transfer.tell(self._walker.visited[key] for key in self._components)
 
     def now(self, obj: Any) -> Any:
-        """Return what takes the place of an object since `put`; one that can't be changed is built again."""
+        """Return the replacement of an object, or the object itself. An immutable object is built again."""
         key = id(obj)
         components = self._components.get(key)
         if key not in self._new and components is not None and not components.in_place and components.put:
@@ -205,17 +205,17 @@ class Plan:
         return self._new.get(key, obj)
 
     def _contents(self, key: int) -> list[Any]:
-        """Return what an object holds now; of data, its device is also the new one."""
+        """Return the new children of an object. In another package's data, also replace a torch.device."""
         stays = self._walker.stays
         new = [one if id(one) in stays else self.now(one) for one in self._components[key].children]
         torch = get("torch") if key in self._data and "torch" in sys.modules else None
         kind = None if torch is None else sys.modules["torch"].device
         return [torch.own_device(self.requested) if torch and type(one) is kind else one for one in new]
 
-    # What stays
+    # Unmoved objects
 
     def unmoved(self, *, with_reason: bool = False) -> list[str]:
-        """Return a sentence for each object with arrays that stays where it is, and is not meant to."""
+        """Return a sentence for each object that cannot move. `with_reason`: also for those meant to stay."""
         objects = [one for one in self.unmoved_objects if with_reason or not one[-1]]
         moved, found = self.memory() if objects else set(), []
         for name, obj, reason in objects:
@@ -231,6 +231,6 @@ class Plan:
 
 
 def _is_convertible(array: Any) -> bool:
-    """Return whether an array is nothing more, as a mask or units would be lost, and of a numeric dtype."""
+    """Return whether an array is numeric and of no subclass, whose mask or units would be lost."""
     numpy: Any = sys.modules["numpy"]
     return type(array) in (numpy.ndarray, numpy.memmap) and array.dtype.kind in _NUMERIC

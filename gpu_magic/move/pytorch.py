@@ -1,4 +1,4 @@
-"""Moves PyTorch's tensors and keeps what ties them together. Loaded only if torch is."""
+"""Moves PyTorch's tensors, so that tied weights and views stay tied. Imported only if PyTorch is."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Tensors"]
 
-_ALIGNMENT = 16  # bytes that a span begins at a multiple of, so that every dtype's elements stay aligned
-# Bytes from which on a copy goes through pinned memory, and those of each of its pieces.
+_ALIGNMENT = 16  # bytes; a span starts at a multiple, so that elements of each dtype stay aligned
+# The least bytes of a copy through pinned memory, and the bytes of each of its pieces.
 _LARGE, _PIECE = 1 << 20, 32 << 20
 
 
 @dataclass(slots=True)
 class _Span:
-    """The part of a storage that is copied: from the first byte of the tensors in it to the last."""
+    """The part of a storage to copy, from the first byte of its tensors to the last."""
 
     storage: Any
     begin: int
@@ -39,26 +39,26 @@ class _Span:
 
 
 class Tensors(Copies):
-    """Moves tensors, NumPy's arrays that become tensors, and objects that move themselves.
+    """Moves tensors, NumPy arrays that become tensors, and objects that move themselves.
 
-    Parameters, and other leaves that require grad, stay the same objects. Other tensors are replaced by new
-    ones. A storage is copied once, however many tensors are in it. A view of a parameter becomes the same
-    view of the moved parameter.
+    Parameters, and other leaves that require grad, stay the same objects. New tensors replace other tensors.
+    A storage is copied once for all its tensors. A view of a parameter becomes the same view of the moved
+    parameter.
     """
 
     def __init__(self, framework: Framework, device: LogicalDevice, undo: contextlib.ExitStack) -> None:
         super().__init__(framework, device)
         self._device, self._undo = framework.own_device(device), undo
         self._torch: Any = sys.modules["torch"]
-        self._seen: dict[int, Any] = {}  # by id, as all of these; kept, so that no two have the same id
+        self._seen: dict[int, Any] = {}  # by id, like the next ones. Kept, so that ids stay unique
         self._kept: dict[int, Any] = {}  # tensors that stay the same objects
         self._copied: dict[int, Any] = {}
-        # How each is copied: with its storage, alone, within its graph, by its own method.
+        # By the way to copy: with the storage, alone, in the graph, from NumPy, with the object's own method.
         self._spans: dict[tuple[int, int], _Span] = {}
         self._alone: list[Any] = []
         self._computed: list[Any] = []
-        self._numpy: list[tuple[Any, Any]] = []  # each array with the tensor over it
-        self._objects: list[tuple[Any, set[Any]]] = []  # each with the devices that it is on
+        self._numpy: list[tuple[Any, Any]] = []  # an array, and the tensor over it
+        self._objects: list[tuple[Any, set[Any]]] = []  # an object, and its devices
         self._with_grad: list[tuple[Any, Any]] = []
 
     def add(self, arrays: Sequence[Any], variable: Variable) -> None:
@@ -85,7 +85,7 @@ class Tensors(Copies):
             if obj.grad is not None:
                 self._with_grad.append((obj, obj.grad))
                 pending.append(obj.grad)
-        computed = self._computed[known:]  # of these, views need no memory if their leaf was found
+        computed = self._computed[known:]  # a view needs no memory if its leaf moves
         variable.nbytes += sum(one.nbytes for one in computed if self._leaf_of(one) is None)
 
     def _add_other(self, obj: Any, variable: Variable) -> None:
@@ -106,7 +106,7 @@ class Tensors(Copies):
                 variable.origins.add(str(tensor.device))
 
     def _add_leaf(self, tensor: Any) -> int:
-        """Decide how a leaf is copied, and return how many bytes that adds."""
+        """Decide how to copy a leaf, and return the bytes that it adds."""
         if tensor.requires_grad or isinstance(tensor, self._torch.nn.Parameter):
             self._kept[id(tensor)] = tensor
         if self._is_odd(tensor):
@@ -118,7 +118,7 @@ class Tensors(Copies):
         if count and not tensor.is_contiguous():
             strides = zip(tensor.size(), tensor.stride(), strict=True)
             last = first + size + size * sum((length - 1) * stride for length, stride in strides)
-        # Empty ones have no address to be told apart by, and each can be resized.
+        # Empty storages have no address, and each can be resized later. So their key is the tensor's id.
         key = storage.data_ptr() or id(tensor), storage.nbytes()
         if last > key[1]:
             raise PlacementError(f"{type_and_shape(tensor)} has no memory now (its storage was resized).")
@@ -133,16 +133,16 @@ class Tensors(Copies):
         return max(0, span.end - span.begin) - before
 
     def _is_odd(self, tensor: Any) -> bool:
-        """Return whether a tensor is more than a view of a storage: quantized, nested, a wrapper."""
+        """Return whether a tensor is not just a view of a storage: a quantized or nested one, a wrapper."""
         torch, kind = self._torch, type(tensor)
         is_plain = kind is torch.Tensor or kind is torch.nn.Parameter
         if not is_plain and (_is_wrapper(tensor) or torch.nn.parameter.is_lazy(tensor)):
             return True
         is_other = tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested
-        return bool(is_other or tensor.is_neg())  # which is computed when it is read
+        return bool(is_other or tensor.is_neg())  # is_neg: negated on reading
 
     def _leaf_of(self, view: Any) -> Any:
-        """Return the leaf that a tensor is a differentiable view of, if that stays; else None."""
+        """Return the leaf of a differentiable view, if the leaf stays the same object. Else None."""
         leaf = private_of(view, "torch:Tensor._base")
         if id(leaf) not in self._kept or leaf.dtype != view.dtype or view.is_conj() or view.is_neg():
             return None
@@ -160,7 +160,7 @@ class Tensors(Copies):
                     self.new[id(tensor)] = new
                 yield _nbytes(tensor)
         with torch.inference_mode(mode=False), torch.enable_grad():
-            for tensor in self._computed:  # the copy is a part of its graph
+            for tensor in self._computed:  # the copy joins the graph
                 if self._leaf_of(tensor) is None:
                     self.new[id(tensor)] = tensor.to(self._device)
                     yield tensor.nbytes
@@ -174,7 +174,7 @@ class Tensors(Copies):
             yield 0
 
     def _copy_span(self, span: _Span) -> int:
-        """Copy a part of a storage, and lay tensors into the copy as they are in the storage."""
+        """Copy a part of a storage, and create the same tensors in the copy."""
         nbytes, first = max(0, span.end - span.begin), span.tensors[0]
         is_staged = nbytes >= _LARGE and {first.device.type, self._device.type} == {"cpu", "cuda"}
         if len(span.tensors) == 1 and first.nbytes == nbytes and not is_staged:
@@ -182,7 +182,7 @@ class Tensors(Copies):
             return nbytes
         over = partial(_tensor_over, self._torch)
         old = over(span.storage, self._torch.uint8, span.begin, (nbytes,), (1,))
-        # NumPy's arrays can be there already.
+        # `copy=True`, because a NumPy array can already be on the device.
         new = self._staged(old) if is_staged else old.to(self._device, copy=True)
         for tensor in span.tensors:
             size = tensor.element_size()
@@ -193,26 +193,26 @@ class Tensors(Copies):
 
     @cached_property
     def _stages(self) -> list[Any]:
-        """Two pinned buffers; none where no memory can be pinned."""
+        """Two pinned buffers. Empty if no memory can be pinned."""
         torch = self._torch
         with contextlib.suppress(RuntimeError):
             return [torch.empty(_PIECE, dtype=torch.uint8, device="cpu", pin_memory=True) for _ in range(2)]
         return []
 
     def _staged(self, old: Any) -> Any:
-        """Return a copy of bytes that went through two pinned buffers: one is filled while the other is sent.
+        """Copy bytes through two pinned buffers. One is filled while the other is sent.
 
-        CUDA does the same for memory that is not pinned, with one thread: on an H200 (driver 580.159) this
-        took a fifth of the time of `Tensor.to` to the GPU, and a tenth from there.
+        CUDA does the same for memory that is not pinned, but with one thread. On an H200 (driver 580.159),
+        two buffers took a fifth of the time of `Tensor.to` to the GPU, and a tenth from the GPU.
         """
         torch, to_gpu = self._torch, self._device.type == "cuda"
-        # To pin memory starts CUDA on the current GPU, if it has not started on another one.
+        # Pinning memory starts CUDA on the current GPU, if CUDA has not started on another GPU.
         with torch.cuda.device(self._device if to_gpu else old.device):
             if not self._stages:
                 return old.to(self._device, copy=True)
             new = torch.empty_like(old, device=self._device)
             stages = [(buffer, torch.cuda.Event()) for buffer in self._stages]
-            filled: list[tuple[Any, Any, Any]] = []  # what came from the GPU, and is not yet where it belongs
+            filled: list[tuple[Any, Any, Any]] = []  # pieces from the GPU that are still in a buffer
 
             def empty() -> None:
                 buffer, done, target = filled.pop()
@@ -237,7 +237,7 @@ class Tensors(Copies):
         return new
 
     def _keep_copy(self, tensor: Any, new: Any) -> None:
-        """Keep a tensor's copy; one that replaces the tensor gets its type and attributes."""
+        """Keep a tensor's copy. A copy that replaces the tensor gets its type and attributes."""
         self._copied[id(tensor)] = new
         if id(tensor) not in self._kept:
             new = new if type(new) is type(tensor) else new.as_subclass(type(tensor))
@@ -258,7 +258,7 @@ class Tensors(Copies):
                 old, grad = tensor.data, tensor.grad
                 tensor.data = self._copied[key]
                 done.append((tensor, old, grad))
-            except RuntimeError:  # it can't have memory of that device
+            except RuntimeError:  # the tensor cannot have memory of that device
                 self._swap(tensor, self._copied[key])
         for tensor, grad in self._with_grad:
             self.new.get(id(tensor), tensor).grad = self.new.get(id(grad), grad)
@@ -268,11 +268,11 @@ class Tensors(Copies):
                 self.new[id(view)] = leaf.as_strided(view.size(), view.stride(), at)
 
     def _swap(self, tensor: Any, new: Any) -> None:
-        """Exchange a tensor for its copy, which PyTorch refuses while a graph holds it."""
+        """Swap a tensor and its copy. PyTorch refuses this while a graph holds the tensor."""
         torch, grad, attributes = self._torch, tensor.grad, vars(tensor)
         if isinstance(tensor, torch.nn.Parameter):
             new = torch.nn.Parameter(new, requires_grad=tensor.requires_grad)
-        mine = vars(new.requires_grad_(tensor.requires_grad))  # a wrapper has what it wraps there
+        mine = vars(new.requires_grad_(tensor.requires_grad))  # these hold the inner tensors of a wrapper
         mine.update(attributes | mine)
 
         def swap() -> None:
@@ -292,11 +292,11 @@ class Tensors(Copies):
         self._undo.callback(swap)
 
     def tell(self, objects: Iterable[Any]) -> None:
-        """Tell modules where they are now: those with a `to` or `_apply` of their own remember it.
+        """Call `to` of modules with their own `to` or `_apply`, because they remember their device.
 
-        Their tensors are on the device already, so the calls move nothing. PyTorch's own `to` asks no module
-        within another, so that such a one can't refuse here. Each RNN's weights become one piece, as cuDNN
-        needs it; if there is no room, PyTorch does that at every call, and warns.
+        Their tensors are already on the device, so the calls move nothing. PyTorch's own `to` does not call
+        `to` of inner modules, so errors of inner modules are ignored here. The weights of each RNN become one
+        block, as cuDNN needs it. If that does not fit, PyTorch does it at every call, and warns.
         """
         nn = self._torch.nn
         modules = [obj for obj in objects if issubclass(type(obj), nn.Module)]
@@ -309,7 +309,7 @@ class Tensors(Copies):
             if type(module) in told:
                 before = [(one, dict(vars(one))) for one in nn.Module.modules(module)]
                 self._undo.callback(_restore, before)
-                future.set_overwrite_module_params_on_conversion(False)  # or the optimizer's were others
+                future.set_overwrite_module_params_on_conversion(False)  # keep the optimizer's parameters
                 try:
                     module.to(self._device)
                 except Exception:
@@ -323,11 +323,11 @@ class Tensors(Copies):
 
 
 def _move_back(obj: Any, devices: set[Any], attributes: dict[str, Any]) -> None:
-    """Take back an object's own `to`, which can have moved what it holds, a module for example."""
+    """Undo an object's own `to`, which can have moved objects that it holds, for example a module."""
     try:
         if len(devices) == 1:
             obj.to(*devices)
-    finally:  # also if it raises
+    finally:  # even if `to` raises an error
         _restore([(obj, attributes)])
 
 
@@ -344,23 +344,23 @@ def _restore(before: Sequence[tuple[Any, dict[str, Any]]]) -> None:
 
 
 def _has_own(cls: type, method: str) -> bool:
-    """Return whether a module's method is another package's, or the user's, and not PyTorch's."""
+    """Return whether a module's method is not PyTorch's, but the user's or another package's."""
     owner = next((base for base in cls.__mro__ if method in vars(base)), None)
     return owner is not None and owner.__module__.partition(".")[0] != "torch"
 
 
 def _is_wrapper(tensor: Any) -> bool:
-    """Return whether a tensor only wraps others, as torchao's and DTensor do."""
+    """Return whether a tensor only wraps other tensors, like DTensor or torchao's."""
     return hasattr(type(tensor), "__tensor_flatten__")
 
 
 def _over_numpy(torch: Any, array: Any) -> Any:
-    """Return a tensor over a NumPy array's memory, or of a copy where PyTorch can't use it as it is."""
+    """Return a tensor over the memory of a NumPy array, or over a copy that PyTorch can use."""
     native, size = array.dtype.newbyteorder("="), array.itemsize
     if array.dtype != native or any(step < 0 or step % size for step in array.strides):
         array = array.astype(native, order="C")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it is read-only: the tensor is copied, and never written to
+        warnings.simplefilter("ignore")  # for a read-only array. The tensor is copied, never written to
         try:
             return torch.from_numpy(array)
         except TypeError:
@@ -372,5 +372,5 @@ def _nbytes(tensor: Any) -> int:
 
 
 def _tensor_over(torch: Any, storage: Any, dtype: Any, offset: int, size: Any, stride: Any) -> Any:  # noqa: PLR0917
-    """Return a tensor over a storage; its offset and strides are in elements."""
+    """Return a tensor over a storage. Its offset and strides are in elements."""
     return torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, size, stride)

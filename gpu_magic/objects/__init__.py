@@ -1,1 +1,1 @@
-"""What objects hold, and where: `%where`, `%gpu_free`, and what is shown when memory runs out."""
+"""The memory of objects on each device: `%where`, `%gpu_free`, and the lines below out-of-memory errors."""

@@ -1,4 +1,4 @@
-"""`%where` and `%gpu_free`, and what is shown when a cell runs out of memory."""
+"""`%where` and `%gpu_free`, and the lines below an out-of-memory error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ObjectsMagics", "explain_failure"]
 
 
 class ObjectsMagics:
-    """The magics that find variables, and give memory back."""
+    """The magics that find variables and free memory."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self.shell: Any = shell
@@ -56,8 +56,8 @@ class ObjectsMagics:
 
 
 def explain_failure(shell: InteractiveShell, error: BaseException) -> None:
-    """Print below an out-of-memory error what holds the memory, what gives some back, how to predict it."""
-    with contextlib.suppress(GpuMagicError):  # a simulation that is described wrongly: %gpus says so
+    """Print below an out-of-memory error what holds the memory, how to free some, and how to predict it."""
+    with contextlib.suppress(GpuMagicError):  # an invalid simulation, for which %gpus prints an error
         if lines := shortage_lines(error, shell):
             if fit := fit_line(error, shell.user_global_ns):
                 lines.append(f"To predict the memory of this step: {printable(fit)}")

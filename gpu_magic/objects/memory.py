@@ -1,4 +1,4 @@
-"""Which memory objects hold, and where; what gives some back; and what holds it when it runs out."""
+"""The memory that objects hold on each device, how to free memory, and what holds that of a full GPU."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ __all__ = [
     "where_lines",
 ]
 
-_MOST = 8  # names that are shown
+_MOST = 8  # the most names in a line
 _TRACEBACK = "the last error's traceback"
 _OUTPUT = re.compile(r"_{1,3}|_\d+")
 
 
 def holdings_of(values: Iterable[object], budget: Budget | None = None) -> dict[Hashable, Holding]:
-    """Return the memory that values hold, each piece once, by a key that views and tied weights share."""
+    """Return the memory that values hold, by a key. Views and tied weights have the same key."""
     found: dict[Hashable, Holding] = {}
     with collection_paused():
         for obj, node, _ in Walker(budget=budget).walk(values):
@@ -58,7 +58,7 @@ def holdings_of(values: Iterable[object], budget: Budget | None = None) -> dict[
                     holdings = node.framework.holdings(obj)
                 elif node.kind == "numpy":
                     holdings = [_numpy_holding(obj)]
-            except Exception:  # noqa: BLE001, S112 - arrays of all kinds are asked; one must not hide the others
+            except Exception:  # noqa: BLE001, S112 - one faulty array must not hide the others
                 continue
             for holding in holdings:
                 found.setdefault(holding.key, holding)
@@ -66,18 +66,18 @@ def holdings_of(values: Iterable[object], budget: Budget | None = None) -> dict[
 
 
 def _numpy_holding(array: Any) -> Holding:
-    """Return what a NumPy array takes; its key is the address, which PyTorch and JAX can share."""
+    """Return the memory of a NumPy array. PyTorch and JAX can share its address, which is the key."""
     numpy: Any = sys.modules["numpy"]
     while isinstance(array.base, numpy.ndarray):
         array = array.base
-    low, high = numpy.lib.array_utils.byte_bounds(array)  # a view can repeat itself
+    low, high = numpy.lib.array_utils.byte_bounds(array)  # not nbytes, because a view can repeat elements
     return Holding(CPU, high - low, ("address", low))
 
 
 def memory_by_device(
     values: Iterable[object], budget: Budget | None = None
 ) -> dict[LogicalDevice | str, tuple[int, int]]:
-    """Return the bytes and the number of arrays by device; arrays that share memory count as one."""
+    """Return the bytes and the number of arrays by device. Arrays that share memory count as one."""
     found: dict[LogicalDevice | str, tuple[int, int]] = {}
     for holding in holdings_of(values, budget).values():
         nbytes, arrays = found.get(holding.device, (0, 0))
@@ -86,7 +86,7 @@ def memory_by_device(
 
 
 def is_same_device(device: LogicalDevice | str, other: LogicalDevice) -> bool:
-    """Return whether a device is another one, which need not say what type of GPU it is."""
+    """Return whether two devices are the same. A GPU without a type equals a GPU of any type."""
     if not isinstance(device, LogicalDevice) or (device.kind, device.index) != (other.kind, other.index):
         return False
     return device.type == other.type or not device.type or not other.type
@@ -129,9 +129,9 @@ def devices_of(*things: Any) -> Devices:
 
 
 def where_lines(shell: Any, names: Sequence[str]) -> list[str]:
-    """Say where variables of an IPython shell live; without names, all that hold arrays.
+    """Return lines with the devices of variables of an IPython shell. No names: all that hold arrays.
 
-    A name can be any expression; PlacementError if there is no such variable.
+    A name can be any expression. Raises PlacementError if a variable does not exist.
     """
     machine, budget = LazySnapshot(), Budget()
     variables = variables_of(shell.user_ns, shell.user_ns_hidden)
@@ -150,21 +150,21 @@ def where_lines(shell: Any, names: Sequence[str]) -> list[str]:
 
 
 def unfinished_text(names: Sequence[str]) -> str:
-    """Say which variables hold more than was looked at."""
+    """Return a sentence with the variables that were not searched in full."""
     return f"Not searched in full because that takes too long: {listed(_first(names))}."
 
 
-# Memory that is given back
+# Freeing memory
 
 
 def _first(texts: Sequence[str]) -> list[str]:
-    """Leave out what is more than anybody reads."""
+    """Shorten a list of names to the first ones."""
     more = [f"{len(texts) - _MOST} more"] if len(texts) > _MOST else []
     return [*texts[:_MOST], *more]
 
 
 def _named(sizes: Mapping[str, int]) -> list[str]:
-    """Return `model (1.2 GiB)` for each, the largest first."""
+    """Return `model (1.2 GiB)` for each name, the largest first."""
     names = sorted(sizes, key=lambda name: -sizes[name])
     return _first([f"{name} ({size_text(sizes[name])})" for name in names])
 
@@ -251,22 +251,22 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
 
 
 def _empty_cache(framework: Framework) -> str:
-    """Return what a framework does not give back, or why it can't: a sentence."""
+    """Empty a framework's cache. Return a sentence if the framework cannot free all of it. Else empty."""
     try:
         return framework.empty_cache()
-    except Exception as error:  # noqa: BLE001 - after an error of CUDA's, each call can raise it again
+    except Exception as error:  # noqa: BLE001 - after a CUDA error, each call can raise it again
         return printable(f"{framework.name} cannot empty its cache: {error}".partition("\n")[0])
 
 
 def _held(
     shell: Any, device: LogicalDevice | None = None
 ) -> tuple[dict[str, int], dict[str, int], int, list[str]]:
-    """Return what holds memory in a shell, in bytes on GPUs, or on one GPU.
+    """Return the bytes that objects of a shell hold on GPUs, or on one GPU.
 
-    These are: variables by name, private ones (`_x`) as well; outputs, for what no variable holds; all
-    variables together, as they can share memory; and the names of those that hold more than was looked at.
-    Outputs are `Out[3]`, the last error, and what tasks that have ended keep. The values themselves must not
-    be kept while memory is freed.
+    The results are: bytes by variable, including private ones (`_x`); bytes by output that no variable holds;
+    bytes of all variables together, because they can share memory; and the names that were not searched in
+    full. Outputs are `Out[3]`, the last error, and the results and errors of ended tasks. The caller must not
+    keep the values while it frees memory.
     """
     if shell is None:
         return {}, {}, 0, []
@@ -293,13 +293,13 @@ def _held(
 
 
 def _drop(shell: Any, name: str) -> None:
-    """Delete an output, the last error or what a task keeps, everywhere Python and IPython keep it."""
+    """Delete an output, the last error or a task's objects, everywhere Python and IPython keep it."""
     last = shell.last_execution_result
     for task in tasks:
         if name in task.kept():
             task.forget()
             return
-    if name == _TRACEBACK:  # `last_exc` is of Python 3.12; %debug and %tb have none any more
+    if name == _TRACEBACK:  # `last_exc` since Python 3.12. %debug and %tb then have no error
         for attribute in ("last_type", "last_value", "last_traceback", "last_exc"):
             vars(sys).pop(attribute, None)
         if last is not None:
@@ -307,7 +307,7 @@ def _drop(shell: Any, name: str) -> None:
         shell.InteractiveTB.tb = shell.InteractiveTB.pdb = None
         return
     value = shell.user_ns["_oh"].pop(int(name[4:-1]))
-    # The second has values as well: that of _4.
+    # `user_ns_hidden` also has values, for example that of _4.
     for names in (shell.user_ns, shell.user_ns_hidden, vars(shell.displayhook)):
         for key in [key for key, other in names.items() if other is value and _OUTPUT.fullmatch(key)]:
             if key[-1] == "_":
@@ -319,12 +319,12 @@ def _drop(shell: Any, name: str) -> None:
 
 
 def _pools() -> list[tuple[LogicalDevice, MemoryPool]]:
-    """Return the memory of all frameworks; two can have some on the same GPU."""
+    """Return the memory of all frameworks. Two frameworks can have memory on the same GPU."""
     return [pool for framework in imported() for pool in framework.pools().items()]
 
 
 def _in_use(machine: LazySnapshot) -> dict[LogicalDevice, int]:
-    """Return how many bytes this process has of each GPU: the driver's figure, else the frameworks' own."""
+    """Return this process's bytes on each GPU: the driver's figure, or else the sum of the frameworks'."""
     found: dict[LogicalDevice, int] = {}
     for device, pool in _pools():
         found[device] = found.get(device, 0) + pool.reserved
@@ -335,17 +335,17 @@ def _in_use(machine: LazySnapshot) -> dict[LogicalDevice, int]:
 
 
 def _task_of(process: GpuProcess) -> str:
-    """Return `task train of ` if a task of this kernel has started a process; else nothing."""
+    """Return `task train of ` if a task of this kernel has started a process. Else empty."""
     found = (task for task in tasks if process.mine and task.is_running and task.has_started(process.pid))
     return next((f"task {task.name} of " for task in found), "")
 
 
 def shortage_lines(error: BaseException, shell: Any) -> list[str]:
-    """Return what holds the memory of a GPU that had none left, as lines; none for any other error."""
+    """Return lines with what holds the memory of a GPU that ran out. Empty for another error."""
     found = None
     for cause in causes(error):
         for framework in imported():
-            with contextlib.suppress(Exception):  # of an error whose text can't be written
+            with contextlib.suppress(Exception):  # str(error) can raise an error
                 found = found or framework.out_of_memory(cause)
     if found is None:
         return []

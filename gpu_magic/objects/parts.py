@@ -1,4 +1,4 @@
-"""What objects of Python, of the user and of PyTorch hold, and how new parts are put into them."""
+"""The parts of objects of Python, of the user and of PyTorch, and how to replace the parts."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
 
 __all__ = ["PLAIN", "class_of", "parts_of", "parts_of_error", "parts_of_torch", "stored_attributes"]
 
-# Types whose objects hold nothing, and which most objects are of.
+# Types whose objects hold no other objects. Most objects are of these types.
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type)
-_MAIN = ("__main__", "__mp_main__")  # modules of notebooks, and of scripts' processes
+_MAIN = ("__main__", "__mp_main__")  # a notebook or script, and the same in a child process
 
 
 class _Class(NamedTuple):
-    """What is known about a class."""
+    """The properties of a class."""
 
     is_users: bool  # defined in the notebook, or in a module that is not installed
-    is_frozen: bool  # its objects refuse to be changed
+    is_frozen: bool  # its objects are immutable
     slots: dict[str, Any]
 
 
-_classes: WeakKeyDictionary[type, _Class] = WeakKeyDictionary()  # a cell that is run again makes new classes
+_classes: WeakKeyDictionary[type, _Class] = WeakKeyDictionary()  # a cell that runs again creates new classes
 
 
 def class_of(cls: type) -> _Class:
-    """Return what is known about a class."""
+    """Return the properties of a class."""
     if (known := _classes.get(cls)) is not None:
         return known
     members = [item for base in reversed(cls.__mro__) for item in vars(base).items()]
     slots = {name: value for name, value in members if type(value) is MemberDescriptorType}
     package = cls.__module__.partition(".")[0]
     path = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    # Without a path it is the notebook, or something that is compiled into Python.
+    # Without a path, the module is the notebook, or built into Python.
     is_users = not is_installed(path) and package != "gpu_magic" if path else package in _MAIN
     of_attrs = getattr(cls.__setattr__, "__name__", "") == "_frozen_setattrs"
     of_dataclass = getattr(getattr(cls, "__dataclass_params__", None), "frozen", False)
@@ -58,17 +58,17 @@ def class_of(cls: type) -> _Class:
 def _put(
     store: Callable[[Any, Any], object], keys: Iterable[Any], old: Sequence[Any], new: Sequence[Any]
 ) -> None:
-    """Store the parts that are new, each at its key."""
+    """Store each part that has changed at its key."""
     for key, before, value in zip(keys, old, new, strict=False):
         if value is not before:
             store(key, value)
 
 
 def parts_of(obj: Any) -> Components | None:
-    """Return what a container, a dataclass or an object of the user's class holds; None for any other.
+    """Return the parts of a container, a dataclass or an object of a user's class. None for another object.
 
-    Only types are looked at, and only methods of Python's own classes are called: an object can claim to be
-    of another class, and can raise whatever it is asked.
+    This reads only types, and calls only methods of Python's own classes, because an object can fake its
+    class, and its methods can raise any error.
     """
     cls: Any = type(obj)
     for base in (OrderedDict, dict, list, deque):
@@ -94,17 +94,17 @@ def parts_of(obj: Any) -> Components | None:
 
 
 def stored_attributes(obj: Any) -> Components:
-    """Return the attributes that an object stores. What a property computes is left out."""
+    """Return the attributes that an object stores, without properties."""
     known, held = class_of(type(obj)), dict(getattr(obj, "__dict__", {}))
     for name, slot in known.slots.items():
-        with contextlib.suppress(AttributeError):  # it is empty
+        with contextlib.suppress(AttributeError):  # an empty slot
             held[name] = slot.__get__(obj)
     names = list(held)
 
     def put(old: Sequence[Any], new: Sequence[Any]) -> Any:
         made = copy.copy(obj) if known.is_frozen else obj
 
-        def store(name: str, value: Any) -> None:  # directly: a __setattr__ of the class could do more
+        def store(name: str, value: Any) -> None:  # directly, because a __setattr__ can have side effects
             if name in known.slots:
                 known.slots[name].__set__(made, value)
             else:
@@ -117,9 +117,9 @@ def stored_attributes(obj: Any) -> Components:
 
 
 def parts_of_error(error: BaseException) -> Components:
-    """Return what an error holds: errors that led to it, and the local variables of functions.
+    """Return the parts of an error: the errors that led to it, and the local variables of functions.
 
-    Those of a cell are the user's variables, and not the error's.
+    The variables of a cell are left out, because they are the user's variables.
     """
     inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
     found = [*error.args, *vars(error).values(), *inner, error.__cause__, error.__context__]
@@ -145,7 +145,7 @@ def _container(obj: Any, base: Any) -> Components:
         _put(keys.__setitem__, objects, old[len(keys) :], new[len(keys) :])
         if objects and any(key is not before for key, before in zip(keys, dict.keys(obj), strict=True)):
             pairs = [*zip(keys, dict.values(obj), strict=True)]
-            base.clear(obj)  # all is written again, so that the order stays
+            base.clear(obj)  # write all items again to keep the order
             for key, value in pairs:
                 store(key, value)
 
@@ -154,8 +154,8 @@ def _container(obj: Any, base: Any) -> Components:
 
 
 def _new_tuple(obj: Any, _: Sequence[Any], new: Sequence[Any]) -> Any:
-    cls, size = type(obj), tuple.__len__(obj)  # the attributes of a subclass stand behind its items
-    # The first is what torch.max and os.stat return.
+    cls, size = type(obj), tuple.__len__(obj)  # a subclass's attributes come after its items
+    # The results of torch.max and os.stat have `n_sequence_fields`.
     made = cls(new) if hasattr(cls, "n_sequence_fields") else tuple.__new__(cls, new[:size])
     if attributes := getattr(obj, "__dict__", None):
         vars(made).update(zip(attributes, new[size:], strict=True))
@@ -166,20 +166,20 @@ def _new_tuple(obj: Any, _: Sequence[Any], new: Sequence[Any]) -> Any:
 
 
 def parts_of_torch(obj: Any, to: LogicalDevice | None, stays: set[int]) -> Components | None:
-    """Return what an object of PyTorch holds; None for any other object.
+    """Return the parts of an object of PyTorch. None for another object.
 
-    For a move, the ids of what has to stay on the CPU are added to `stays`.
+    For a move, this adds the ids of objects that have to stay on the CPU to `stays`.
     """
     torch: Any = sys.modules["torch"]
     kind, data = type(obj), torch.utils.data
     if issubclass(kind, torch.Tensor):
         return None if obj.layout == torch.strided or obj.requires_grad else _sparse(torch, obj)
     if issubclass(kind, torch.nn.utils.rnn.PackedSequence):
-        inner = [obj.data, obj.sorted_indices, obj.unsorted_indices]  # the batch sizes are read by the CPU
+        inner = [obj.data, obj.sorted_indices, obj.unsorted_indices]  # the CPU reads the batch sizes
         return Components(inner, lambda _, new: kind(new[0], obj.batch_sizes, *new[1:]), in_place=False)
     if issubclass(kind, torch.optim.Optimizer) and to is not None and to.kind != "cpu":
-        # As `Optimizer.load_state_dict` does (PyTorch 2.13): where neither capturable nor fused is set, Adam
-        # and the like refuse a step count that is not on the CPU; nor do learning rates move.
+        # As in `Optimizer.load_state_dict` (PyTorch 2.13). If neither capturable nor fused is set, optimizers
+        # such as Adam refuse a step count that is not on the CPU. Learning rates also stay.
         for group in obj.param_groups:
             if not (group.get("capturable") or group.get("fused")):
                 states = [obj.state[one] for one in group["params"] if one in obj.state]
@@ -189,12 +189,12 @@ def parts_of_torch(obj: Any, to: LogicalDevice | None, stays: set[int]) -> Compo
     if issubclass(kind, modules | of_distributions.Distribution | of_distributions.Transform):
         return stored_attributes(obj)
     if issubclass(kind, data.Dataset | data.DataLoader | data.Sampler):
-        return Components([*vars(obj).values()])  # it stays: its workers can't use a GPU's memory
+        return Components([*vars(obj).values()])  # stays, because its workers cannot use GPU memory
     return None
 
 
 def _sparse(torch: Any, obj: Any) -> Components | None:
-    from gpu_magic.frameworks.pytorch import sparse_parts  # PyTorch is there
+    from gpu_magic.frameworks.pytorch import sparse_parts  # only for PyTorch
 
     if obj.layout == torch.sparse_coo:
         make = partial(torch.sparse_coo_tensor, is_coalesced=obj.is_coalesced())

@@ -1,4 +1,4 @@
-"""The one walker over objects: what values lead to, for `%where`, `%gpu_free` and `%to_gpu`."""
+"""The walker through objects that `%where`, `%gpu_free` and `%to_gpu` share."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ if TYPE_CHECKING:
 
 __all__ = ["Budget", "Node", "Walker", "collection_paused", "tensors_in"]
 
-_PART = 4  # a variable may take a quarter of what is left, so that those after it get something
-_SMALL = 256  # objects of each variable that are always looked at
-_DEPTH = 3  # levels of containers of plain values that are passed over at once
-_INSIDE = 2_000  # objects that are looked at in one of another package that is to be moved
-_CONTAINERS = (dict, list, set, frozenset, deque)  # which are never a framework's own
+_PART = 4  # a variable may use a quarter of the rest, so that later variables get some
+_SMALL = 256  # objects of each variable that are always searched
+_DEPTH = 3  # levels of containers of plain values to skip at once
+_INSIDE = 2_000  # objects to search in an object of another package, for a move
+_CONTAINERS = (dict, list, set, frozenset, deque)  # never a framework's own types
 _SHELLS = frozenset(("IPython", "ipykernel", "traitlets", "gpu_magic"))
-# Packages and types of plain values. Another closed type can stand for anything: a lock, a file, a stream.
+# Packages and types of plain values. Another closed type can be anything: a lock, a file, a stream.
 _VALUES = {"builtins", "datetime", "decimal", "fractions", "pathlib", "uuid", "weakref", "numpy"}
 _VALUES |= {f"torch.{name}" for name in ("device", "dtype", "layout", "memory_format")}
 
 
 class Budget:
-    """How many objects, and how many seconds, may be spent on several variables, one after the other.
+    """The most objects and seconds for a search through several variables, one after the other.
 
-    `unfinished` has the names of the variables that hold more than was looked at.
+    `unfinished` has the names of the variables that were not searched in full.
     """
 
     def __init__(self, objects: int = 200_000, seconds: float = 1.0) -> None:
         self._objects, self._seconds = objects, seconds
-        # Of the present variable.
+        # Of the present variable
         self._name, self._count, self._most, self._end = "", 0, objects, time.monotonic() + seconds
         self.unfinished: list[str] = []
 
     @contextlib.contextmanager
     def variable(self, name: str) -> Iterator[None]:
-        """Look at one variable in a block."""
+        """Search one variable in the block."""
         begin = time.monotonic()
         self._name, self._count = name, 0
         self._most, self._end = self._objects // _PART, begin + self._seconds / _PART
@@ -68,7 +68,7 @@ class Budget:
             self._seconds -= time.monotonic() - begin
 
     def allows(self, objects: int = 1) -> bool:
-        """Return whether that many more objects may be looked at, and count them."""
+        """Count objects, and return whether the search may continue with them."""
         self._count += objects
         if self._count <= _SMALL or (self._count <= self._most and time.monotonic() < self._end):
             return True
@@ -78,47 +78,47 @@ class Budget:
 
 
 class Node(NamedTuple):
-    """What an object is.
+    """The kind of an object.
 
-    "array" is a framework's, "data" an object of another package that holds others, "visited" one that the
-    walker has found before. Only for a move, "self-moving" has arrays that its own method `to` moves, an
-    "unmovable" one is refused by a framework, and an "unmoved" one has arrays and stays where it is.
+    "array" is a framework's array, "data" an object of another package that holds objects, and "visited" an
+    object that the walker has found before. Only for a move: the own method `to` of a "self-moving" object
+    moves its arrays. A framework refuses an "unmovable" object. An "unmoved" one has arrays, but stays.
     """
 
     kind: Literal["array", "numpy", "composite", "data", "visited", "self-moving", "unmovable", "unmoved"]
     framework: Framework | None = None  # of an array, of a self-moving object's arrays, or of a model
-    reason: str = ""  # why it stays, and what to do: a sentence, or empty
+    reason: str = ""  # why the object stays, and what to do, as a sentence. Or empty
 
 
 _VISITED, _NUMPY, _COMPOSITE, _DATA = Node("visited"), Node("numpy"), Node("composite"), Node("data")
-_ANOTHERS = Node("unmoved")  # an object of another package, of which each has to be looked into
+_ANOTHERS = Node("unmoved")  # of another package, whose objects are searched one by one
 _Read = tuple[Node | None, "Components | None"]
 _Parts = Callable[[Any], "Components | None"]
-_Type = tuple[Node | None, _Parts | None]  # what objects of a type are, and what returns the parts of one
+_Type = tuple[Node | None, _Parts | None]  # the kind of a type's objects, and the function for their parts
 
 
 class Walker:
-    """Walks through objects to any depth, through cycles as well, and changes nothing.
+    """Walks through objects to any depth, also through cycles, and changes nothing.
 
-    With the device that objects are to be moved to, parts are those that have to be there, sparse arrays
-    are taken apart, and what can't be moved is found. What leads to no array is passed over. `visited` has
-    the objects that were found by id, and keeps them, so that no two have the same id.
+    `device` is the target of a move. With it, the parts are those to move, sparse arrays have parts, and the
+    walker finds objects that cannot move. The walker skips objects that lead to no array. `visited` has the
+    found objects by id, and keeps them, so that ids stay unique.
     """
 
     def __init__(self, device: LogicalDevice | None = None, budget: Budget | None = None) -> None:
         self.visited: dict[int, Any] = {}
         self.device, self.budget = device, budget
-        self._has_more = False  # it has passed over objects that can stand for anything
-        self.stays: set[int] = set()  # ids of what an optimizer keeps on the CPU, known once it is found
+        self._has_more = False  # it has skipped objects that can be anything
+        self.stays: set[int] = set()  # ids of objects that a found optimizer keeps on the CPU
         self._frameworks: dict[Framework, _Parts] = {one: one.components for one in imported()}
         if (torch := next(filter(_is_torch, self._frameworks), None)) is not None:
             self._frameworks[torch] = partial(parts_of_torch, to=device, stays=self.stays)
-        self._types: dict[type, _Type] = {}  # without methods of its own: no cycle keeps objects
+        self._types: dict[type, _Type] = {}  # no bound methods of the walker, so no cycle keeps objects
         self._plain: set[type] = set(PLAIN)
-        self._skipped: Any = None  # the user's variables: what leads to them does not hold them
+        self._skipped: Any = None  # the user's namespace: a reference to it does not hold the variables
 
     def walk(self, roots: Iterable[Any]) -> Iterator[tuple[Any, Node, Components | None]]:
-        """Yield each object that can be reached, what it is, and what it holds."""
+        """Yield each object that can be reached, its kind, and its parts."""
         pending, namespace = list(roots), vars(sys.modules["__main__"])
         self._skipped = None if any(root is namespace for root in pending) else namespace
         while pending and (self.budget is None or self.budget.allows()):
@@ -128,7 +128,7 @@ class Walker:
                 continue
             try:
                 node, components = self._read(obj)
-            except Exception as error:  # noqa: BLE001 - an object can raise what it likes, and must not hide others
+            except Exception as error:  # noqa: BLE001 - an object can raise any error, and must not hide others
                 self.visited[id(obj)] = obj
                 kind = type.__repr__(type(obj))
                 why = f"cannot be searched ({type(error).__name__}), so what such objects hold is left out."
@@ -139,12 +139,12 @@ class Walker:
             self.visited[id(obj)] = obj
             yield obj, node, components
             children = () if components is None else components.children
-            with contextlib.suppress(Exception):  # a type of the user's can refuse to be compared
+            with contextlib.suppress(Exception):  # a user's type can raise an error in a comparison
                 children = [one for one in children if not self._is_plain(one)]
             pending += children
 
     def _is_plain(self, value: Any, depth: int = _DEPTH) -> bool:
-        """Return whether a value is plain, or rows of plain ones: most of what notebooks hold."""
+        """Return whether a value is plain, or nested containers of plain values: most values in notebooks."""
         cls, plain = type(value), self._plain
         if cls in plain or (cls is OrderedDict and not value):  # a module has eleven for its hooks
             return True
@@ -154,7 +154,7 @@ class Walker:
         return plain.issuperset(map(type, values)) or all(self._is_plain(one, depth - 1) for one in values)
 
     def _read(self, obj: Any) -> _Read:
-        """Return what an object is, and its parts. How, is found out once for each type."""
+        """Return the kind of an object, and its parts. The way to read them is found once per type."""
         cls = type(obj)
         if cls not in self._types:
             self._types[cls] = self._type_of(obj, cls)
@@ -166,11 +166,11 @@ class Walker:
         if node is None or obj is self._skipped or id(obj) in self.stays:
             return None, None
         components = None if parts is None else parts(obj)
-        is_taken_apart = components is not None and node.kind == "array"  # a sparse one
+        is_taken_apart = components is not None and node.kind == "array"  # a sparse array
         return (_COMPOSITE if is_taken_apart else node), components
 
     def _type_of(self, obj: Any, cls: type) -> _Type:  # noqa: C901 - one branch for each kind
-        """Return what objects of a type are; no node if they lead to no array."""
+        """Return the kind of a type's objects. No node if they lead to no array."""
         if issubclass(cls, PLAIN):
             return None, None
         frameworks = {} if issubclass(cls, _CONTAINERS) else self._frameworks
@@ -183,7 +183,7 @@ class Walker:
             return _COMPOSITE, parts_of_error
         for framework, parts in frameworks.items():
             found = parts(obj)
-            # The user's own objects are changed in place, though JAX could build a pytree again.
+            # Change the user's own objects in place, even if JAX can rebuild them as pytrees.
             if found is None or not (found.in_place or class_of(cls).is_frozen or not class_of(cls).is_users):
                 continue
             if self.device is not None and found.put is None and _is_torch(framework):
@@ -196,8 +196,8 @@ class Walker:
             return _NUMPY, parts_of
         if parts_of(obj) is not None:
             return _COMPOSITE, parts_of
-        # Python's own objects lead anywhere (a logger to all loggers), a shell to the user's variables; and
-        # what a framework does not say of its own, nobody else knows.
+        # Do not search Python's own objects, which lead anywhere (a logger to all loggers), and shells, which
+        # lead to the user's variables. Only a framework itself knows the parts of its objects.
         package, modules = cls.__module__.partition(".")[0], {one.module for one in self._frameworks}
         is_end = not cls.__dictoffset__ or issubclass(cls, ModuleType | BaseException)
         is_closed = is_end or package in modules | _SHELLS | sys.stdlib_module_names
@@ -209,11 +209,10 @@ class Walker:
         return _DATA if read else None, read
 
     def _read_anothers(self, obj: Any, cls: type, *, is_closed: bool) -> _Read:
-        """Return what an object of another package (a pipeline, a cache) is that is to be moved.
+        """Return the kind of an object of another package (a pipeline, a cache) for a move.
 
-        If arrays and plain values are all that it holds, its attributes are moved. A model or an optimizer
-        in it shows that it is more than data: it may have a device of its own, where it puts what it is
-        given.
+        If the object holds only arrays and plain values, its attributes move. If it holds a model or an
+        optimizer, it is more than data. It may have its own device, to which it moves its inputs.
         """
         inner = Walker(budget=(budget := Budget(_INSIDE)))
         owners, is_more = list["Framework | None"](), False
@@ -232,7 +231,7 @@ class Walker:
 
 
 def tensors_in(obj: Any) -> list[Any]:
-    """Return PyTorch's tensors that an object of another package holds."""
+    """Return the PyTorch tensors that an object of another package holds."""
     found = Walker().walk([getattr(obj, "__dict__", {})])
     return [one for one, node, _ in found if node.kind == "array" and _is_torch(node.framework)]
 
@@ -243,7 +242,7 @@ def _is_torch(framework: Framework | None) -> bool:
 
 @contextlib.contextmanager
 def collection_paused() -> Iterator[None]:
-    """Pause the garbage collector around what makes many objects: each run would look at all of them."""
+    """Pause the garbage collector while code creates many objects, because each run would visit them all."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

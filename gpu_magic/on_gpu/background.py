@@ -1,4 +1,4 @@
-"""A cell in the background: a function in a thread, on the device that is set there."""
+"""A cell in the background: a function in a thread, with the device of that thread."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ThreadTask"]
 
-_PATIENCE = 2.0  # seconds that an interrupt is given to end it
+_PATIENCE = 2.0  # seconds to wait for the end after an interrupt
 _MOST_SAID = 200  # characters of an error's message in a line
 
 
 class ThreadTask(BackgroundTask):
-    """A function in a thread. The thread ends with the process, which does not wait for it.
+    """A function in a thread. The process does not wait for the thread when it ends.
 
-    `scope` is entered in the thread before the function, and exited however that ends. `call` is to call all
-    that runs in the thread. `at_begin` and `at_end` are called there with this task: before `start` returns,
-    and when the function has ended.
+    The thread enters `scope` before the function, and always exits it. The thread runs all its work through
+    `call`. It calls `at_begin` with this task before `start` returns, and `at_end` after the function ends.
     """
 
     def __init__(
@@ -45,21 +44,21 @@ class ThreadTask(BackgroundTask):
         at_end: Callable[[ThreadTask], None],
     ) -> None:
         self.name, self.where, self.cell, self.began = name, "", cell, time.monotonic()
-        self.error: BaseException | None = None  # what it has raised
+        self.error: BaseException | None = None  # raised in the thread
         self._traceback: TracebackType | None = None
         self._function, self._scope = function, scope
         self._at_begin, self._at_end = at_begin, at_end
         self._begun, self._ended = threading.Event(), threading.Event()
         self._seconds: float | None = None
-        self._lock = threading.Lock()  # for the two that follow
+        self._lock = threading.Lock()  # guards the next two attributes
         self._can_be_interrupted = self._was_interrupted = False
-        self._how = ""  # it has ended
+        self._how = ""  # how the task ended
         self._thread = threading.Thread(
             target=call, args=(self._work,), name=f"gpu_magic {name}", daemon=True
         )
 
     def start(self) -> None:
-        """Start it; return as soon as the function runs, or raise what entering the scope has raised."""
+        """Start the thread. Return as soon as the function runs, or raise the error of entering the scope."""
         self._thread.start()
         try:
             self._begun.wait()
@@ -79,7 +78,7 @@ class ThreadTask(BackgroundTask):
 
     @property
     def seconds(self) -> float:
-        """For how long it has run."""
+        """The running time of the task."""
         return time.monotonic() - self.began if self._seconds is None else self._seconds
 
     def join(self, timeout: float | None = None) -> bool:
@@ -97,14 +96,14 @@ class ThreadTask(BackgroundTask):
         return self.result
 
     def interrupt(self) -> None:
-        """Have it raise KeyboardInterrupt, at the next step of Python's in its thread."""
+        """Raise KeyboardInterrupt in the thread, at its next Python instruction."""
         with self._lock:
             self._was_interrupted = True
             if self._can_be_interrupted:
                 _raise_in(self._thread, KeyboardInterrupt)
 
     def stop(self) -> None:
-        """Interrupt it, and wait up to 2 s for its end: a call in C has to return first."""
+        """Interrupt the task, and wait up to 2 s for its end, because a call in C has to return first."""
         self.interrupt()
         self.join(_PATIENCE)
 
@@ -129,7 +128,7 @@ class ThreadTask(BackgroundTask):
         if self.error is not None and self.has_failed:
             self.error = RuntimeError(self._how)
 
-    # In the thread.
+    # In the thread
 
     def _work(self) -> None:
         __tracebackhide__ = True
@@ -145,13 +144,13 @@ class ThreadTask(BackgroundTask):
                     self.result = self._function()
                 finally:
                     self._end_interrupts()
-        except BaseException as error:  # noqa: BLE001 - whoever waits is told
+        except BaseException as error:  # noqa: BLE001 - `wait` and `check` raise it
             self.error, self._traceback = error, error.__traceback__
         finally:
             cuda_watch.end_beside(self.cell)
             self._seconds = time.monotonic() - self.began
             self._how = self._how_it_ended()
-            del self._function, self._scope  # they lead to the notebook's variables
+            del self._function, self._scope  # they refer to the notebook's variables
             try:
                 if self.where:
                     self._at_end(self)
@@ -178,10 +177,10 @@ class ThreadTask(BackgroundTask):
             self._can_be_interrupted = True
 
     def _end_interrupts(self) -> None:
-        """Let the last interrupt arrive here: what restores the device is not to be interrupted.
+        """Wait for the last interrupt here, because restoring the device must not be interrupted.
 
-        One that is taken back by None leaves CPython's flag set, and in Python 3.11 the next function under
-        a debugger never begins. So a new one takes its place, and is waited for.
+        If None cancels an interrupt, CPython's flag stays set. In Python 3.11, the next function under a
+        debugger then never starts. So raise a new interrupt in its place, and wait for it.
         """
         is_last = False
         while True:
@@ -199,5 +198,5 @@ class ThreadTask(BackgroundTask):
 
 
 def _raise_in(thread: threading.Thread, error: type[BaseException]) -> None:
-    """Have a thread raise an error at its next step; it replaces one that it has not raised yet."""
+    """Raise an error in a thread at its next instruction. It replaces an error that is still pending."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error))

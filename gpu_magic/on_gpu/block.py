@@ -75,14 +75,14 @@ def on_gpu(
     if only is not None and not isinstance(only, str | Iterable):
         raise PlacementError(f"only={only!r:.40} names no frameworks. Try only='torch'")
     names = only if only is None or isinstance(only, str) else ",".join(str(name) for name in only)
-    caller = sys._getframe(2)  # noqa: SLF001 - what the block will use stands in its own code; 1 is `public`
+    caller = sys._getframe(2)  # noqa: SLF001 - the caller's code has the block; 1 is `public`
     return OnGpu(
         normalize_device(wanted, device_of),
         only=None if names is None else read_only(names),
         or_cpu=or_cpu,
         mirror=mirror,
         code=functools.partial(list, (caller.f_code,)),
-        namespace=caller.f_globals,  # no copy and no locals: a block can be kept, and would keep those
+        namespace=caller.f_globals,  # no copy and no locals, because a stored block would keep them
     )
 
 
@@ -118,7 +118,7 @@ class OnGpu:
             each = " or ".join(entry.strip() for entry in without_brackets(wanted).split(","))
             raise PlacementError(f"A cell runs on one device. Try {each}")
         if len(targets) > 1 and not mirror:
-            # As `device_ids` of PyTorch takes them.
+            # The format of PyTorch's `device_ids`.
             numbers = ", ".join(
                 str(one.index if isinstance(one, LogicalDevice) else one.identifier) for one in targets
             )
@@ -128,16 +128,16 @@ class OnGpu:
                 "or %gpu_cluster with %%px for cells."
             )
         self._wish = Wish(targets, only, or_cpu, mirror, code, namespace)
-        # The runs that are under way in each thread, as a block can be entered within itself.
+        # The running scopes of each thread. A block can be nested in itself.
         self._runs = threading.local()
 
     def scope(self) -> Scope:
-        """Return a new run of the block, to be entered once."""
+        """Return a new run of the block. Enter it only once."""
         return Scope(self._wish)
 
     @public
     def __enter__(self) -> Any:
-        """Start a block; return the device as the framework calls it that the block uses."""
+        """Start a block. Return the device object of the framework that the block uses."""
         scope = self.scope().__enter__()
         try:
             device = scope.device()
@@ -155,7 +155,7 @@ class OnGpu:
 
     @public
     def __call__(self, function: _Function) -> _Function:
-        """Decorate a function: each call is a block of its own."""
+        """Decorate a function. Each call runs in a new block."""
         if isinstance(function, type) or not callable(function):
             raise PlacementError(f"{function!r:.60} is not a function, which on_gpu decorates.")
         called = function if inspect.isroutine(function) else type(function).__call__
@@ -186,7 +186,7 @@ def read_only(text: str) -> tuple[str, ...]:
     Raises
     ------
     PlacementError
-        One of them is not known.
+        A name is unknown.
 
     """
     found: list[str] = []

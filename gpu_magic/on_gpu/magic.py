@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OnGpuMagic"]
 
-# What IPython makes of a magic that acts on all threads.
+# IPython's Python code for a %%capture line, which acts on all threads.
 _CAPTURE = "get_ipython().run_cell_magic('capture',"
 
 
@@ -63,7 +63,7 @@ class OnGpuMagic:
         not run.
         """
         __tracebackhide__ = True
-        # The code that runs the magic is below the frames of this one, the lazy one and run_cell_magic.
+        # The user's frame is below the frames of this method, of the lazy magic and of run_cell_magic.
         options = read("%%on_gpu", line, partial(expand, self._shell, write=_typed, depth=5))
         refuse_name(self._shell, "%%on_gpu", options.request, is_target)
         body = body_of(self._shell, cell)
@@ -82,9 +82,9 @@ class OnGpuMagic:
         return None
 
     def _start(self, body: Body, scope: _CellScope, name: str, *, check_each: bool) -> None:
-        """Start a body in a thread, as a task that `%gpu_tasks` knows; print where it runs, and return."""
+        """Run a body in a thread, as a task of `%gpu_tasks`. Print its device, and return."""
         __tracebackhide__ = True
-        from gpu_magic.on_gpu.background import ThreadTask  # which few cells need
+        from gpu_magic.on_gpu.background import ThreadTask  # late, because few cells need it
         from gpu_magic.process.tasks import tasks
         from gpu_magic.shell.thread_output import output_of_cell
 
@@ -119,13 +119,13 @@ class OnGpuMagic:
 
 
 def _typed(value: object) -> str:
-    """Return what one would type for the value of an expression."""
+    """Format the value of an expression as the magic's argument."""
     return normalize_device(value, device_of)
 
 
 @contextlib.contextmanager
 def _usage_errors(end: str) -> Iterator[None]:
-    """Have IPython show an error of ours as one line, followed by this."""
+    """Make IPython show an error of gpu_magic as one line, followed by `end`."""
     try:
         yield
     except GpuMagicError as error:
@@ -133,23 +133,23 @@ def _usage_errors(end: str) -> Iterator[None]:
 
 
 def _show_error(shell: Any, error: BaseException) -> None:
-    """Write an error as IPython shows it; %debug and %tb are still about the last one of the other cells."""
+    """Print an error as IPython shows it. %debug and %tb keep the last error of the other cells."""
     if isinstance(error, UsageError):
         text = f"UsageError: {error}"
     elif hasattr(error, "_render_traceback_"):  # IPython's protocol
         text = "\n".join(error._render_traceback_())
-    elif isinstance(error, BaseExceptionGroup):  # IPython does not show what is in it
+    elif isinstance(error, BaseExceptionGroup):  # IPython does not show the errors in it
         text = "".join(traceback.format_exception(error))
     else:
         formatter, frames = shell.InteractiveTB, error.__traceback__
         while frames is not None and "__tracebackhide__" in frames.tb_frame.f_locals:
-            frames = frames.tb_next  # ours, down to the cell
+            frames = frames.tb_next  # skip gpu_magic's frames above the cell
         text = formatter.stb2text(formatter.structured_traceback(type(error), error, frames, tb_offset=0))
     print(text, file=sys.stderr)
 
 
 class _CellScope:
-    """The scope of a cell. What goes wrong is one line, and says whether the cell has run."""
+    """The scope of a cell. Its errors are one line that tells whether the cell has run."""
 
     def __init__(self, block: OnGpu, *, is_verbose: bool) -> None:
         self._block, self._scope, self._is_verbose = block, block.scope(), is_verbose
@@ -172,7 +172,7 @@ class _CellScope:
             print(f"Ran on {', '.join(labels(self._scope.devices, self._scope.machine).values())}{through}.")
 
     def check(self) -> None:
-        """End the cell after the import of a framework that can't run there."""
+        """End the cell after the import of a framework that cannot run on the device."""
         __tracebackhide__ = True
         with _usage_errors(" The cell was stopped there."):
             self._scope.check()

@@ -1,4 +1,4 @@
-"""One run of a block on a device, which is set in each framework at its beginning and restored at its end."""
+"""One run of a block on a device, which is set in each framework at the start and restored at the end."""
 
 from __future__ import annotations
 
@@ -27,41 +27,41 @@ if TYPE_CHECKING:
 
 __all__ = ["Scope", "Wish"]
 
-# The modules of the frameworks that were left out of a block in this session, each with a warning.
+# The modules of the frameworks that a block has left out in this session, each with a warning.
 _left_out: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What was asked for a block, as `on_gpu` describes it."""
+    """The options of a block, as `on_gpu` describes them."""
 
     targets: tuple[Target, ...]
     only: Collection[str] | None
     or_cpu: bool
     mirror: bool
-    code: Callable[[], Iterable[CodeType]]  # that is to run, and where its names are looked up
+    code: Callable[[], Iterable[CodeType]]  # the code of the block. Its names are looked up in `namespace`
     namespace: Mapping[str, Any]
 
 
 class Scope:
-    """Entered once, in the thread that runs the block.
+    """One run of a block. Enter a scope once, in the thread that runs the block.
 
-    If a framework that the code evidently uses can't run on the device, the block does not start. In other
-    frameworks that happen to be imported (TensorFlow by TensorBoard, JAX by Keras) the device is set as well;
-    they are neither asked for their devices nor started. If such a framework is used after all, and can't run
-    there, it raises: when it is used, or at the end of the block. A framework that can't be set, as its
-    insides are not those that we know, is left out with one warning a session, unless the code uses it or
-    could use no other.
+    If a framework that the code evidently uses cannot run on the device, the block does not start. The scope
+    also sets the device in other imported frameworks (TensorFlow by TensorBoard, JAX by Keras). It neither
+    starts them nor asks for their devices. If the block uses such a framework after all, and the framework
+    cannot run on the device, an error follows: at its use, or at the end of the block. A framework with
+    unknown internals cannot be set. The scope leaves it out with one warning a session, unless the code uses
+    it or can use no other.
 
     Parameters
     ----------
     wish
-        What was asked for.
+        The options of the block.
 
     Attributes
     ----------
     devices
-        Where the block runs: the CPU if the device can't be used and `or_cpu` was given.
+        The devices of the block. The CPU if the device cannot be used and `or_cpu` is set.
     machine
         The machine, read at most once for the block.
 
@@ -72,11 +72,11 @@ class Scope:
         self._wish, self._mirror = wish, wish.mirror
         self.machine = LazySnapshot()
         self._evidence = Evidence(wish.code, wish.namespace)
-        # The frameworks that have been dealt with, by their modules, and the devices set in each.
+        # The handled frameworks, by their modules, and the devices of each.
         self._set: dict[str, tuple[Framework, tuple[LogicalDevice, ...]]] = {}
         self._scopes = ExitStack()
-        self._waiting: set[str] = set()  # the modules of those that get the device when they are used
-        self._problem = ""  # of a framework that was imported by the block, to be raised when it can be
+        self._waiting: set[str] = set()  # modules of frameworks that get the device at their first use
+        self._problem = ""  # of a framework that the block imported, raised later
         self._not_imported = [module for module in known() if module not in sys.modules]
         self._import_hook = PostImportHook(
             self._not_imported, self._when_imported, thread=threading.get_ident()
@@ -89,14 +89,14 @@ class Scope:
         Raises
         ------
         PlacementError
-            It can't run on the device; nothing has changed.
+            The block cannot run on the device. Nothing has changed.
 
         """
         frameworks = list(filter(self._is_meant, imported()))
         if problem := self._locate() or self._problem_before(frameworks):
             if not self._wish.or_cpu:
                 raise PlacementError(problem)
-            print(f"Running on the CPU: {problem}")  # noqa: T201 - what `or_cpu` promises
+            print(f"Running on the CPU: {problem}")  # noqa: T201 - as `or_cpu` promises
             self.devices, self._mirror = (CPU,), False
         failed = {}
         try:
@@ -119,7 +119,7 @@ class Scope:
     ) -> None:
         self._import_hook.detach()
         missed = [] if kind is not None else self._missed()
-        # Blocks of tasks and of suspended generators can end in any order: those that began later begin anew.
+        # Blocks in tasks and suspended generators can end in any order. So leave and re-enter later blocks.
         is_here = self in running.scopes
         later = running.scopes[running.scopes.index(self) + 1 :] if is_here else []
         if is_here:
@@ -140,14 +140,14 @@ class Scope:
             self._raise_problem()
 
     def leave(self) -> None:
-        """Restore what was set before the block, until `enter_again`; what is wrong is raised at its end."""
+        """Restore the state before the block, until `enter_again`. An error is raised at the block's end."""
         try:
             self._scopes.close()
         except PlacementError as error:
             self._problem = str(error)
 
     def enter_again(self) -> None:
-        """Set the device again, once a block has ended in which this one had begun."""
+        """Set the device again, after an outer block has ended."""
         for framework, devices in list(self._set.values()):
             try:
                 self._set_in(framework, devices)
@@ -155,12 +155,12 @@ class Scope:
                 self._problem = str(error)
 
     def check(self) -> None:
-        """Set the device in what has come into use, and raise if a framework can't run on it.
+        """Set the device in frameworks that the block has begun to use.
 
         Raises
         ------
         PlacementError
-            Which framework that the block has just imported can't, and why.
+            A framework that the block has just imported cannot run on the device.
 
         """
         for framework in self._missed():
@@ -170,10 +170,10 @@ class Scope:
         self._raise_problem()
 
     def device(self) -> Any:
-        """Return the device as the framework calls it that the code uses, to be handed to its functions.
+        """Return the device object of the framework that the code uses, as an argument for its functions.
 
-        If the code uses several, it is the first one's: PyTorch's before the others'. If it uses none, one is
-        asked that can be asked at no cost; else it is the device's name.
+        If the code uses several frameworks, the first one decides, PyTorch before all others. If it uses
+        none, a framework that allocates no memory for this decides. Else return the device's name.
         """
         frameworks = [framework for framework, _ in self._set.values()]
         named = [framework for framework in frameworks if self._names(framework.module)]
@@ -183,17 +183,17 @@ class Scope:
         return found[0] if len(found) == 1 else found
 
     def names(self) -> list[str]:
-        """Return which frameworks the code evidently uses, on which device: `PyTorch on cuda:0`."""
+        """Return the frameworks that the code evidently uses, with their devices: `PyTorch on cuda:0`."""
         return [
             f"{framework.name} on {listed(map(framework.name_of, devices))}"
             for framework, devices in self._set.values()
             if self._uses(framework.module)
         ]
 
-    # Which frameworks, and why they can't run there.
+    # The frameworks, and why they cannot run on the device
 
     def _is_meant(self, framework: Framework) -> bool:
-        """Return whether the device is to be set in a framework. Keras alone is Keras and its backend."""
+        """Return whether the block sets the device in a framework. Keras in `only` includes its backend."""
         if self._mirror:
             return framework.module == "tensorflow"
         only = self._wish.only
@@ -202,7 +202,7 @@ class Scope:
         return any(module in only for module in _built_on(framework.module))
 
     def _uses(self, module: str) -> bool:
-        """Return whether the code evidently uses a framework, itself or through one that is built on it."""
+        """Return whether the code evidently uses a framework, itself or through one built on it."""
         if self._mirror and module == "tensorflow":
             return True
         return self._names(module) or any(map(self._names, _built_on(module)))
@@ -212,14 +212,14 @@ class Scope:
         return module in (self._wish.only or ()) or module in self._evidence
 
     def _name(self) -> str:
-        """Return what the user called the device, and what this process calls it: `smi:3 (cuda:1)`."""
+        """Return the user's name for the device, with its name in this process: `smi:3 (cuda:1)`."""
         if len(self.devices) < len(self._wish.targets):
             return listed(map(str, self.devices))
         pairs = zip(self._wish.targets, self.devices, strict=True)
         return listed(str(device) if target == device else f"{target} ({device})" for target, device in pairs)
 
     def _locate(self) -> str:
-        """Find the devices in this process; return why there is no such, as a sentence."""
+        """Find the devices in this process. Return why a device is missing, as a sentence. Else empty."""
         try:
             self.devices = tuple(locate(target, self.machine) for target in self._wish.targets)
         except PlacementError as error:
@@ -227,9 +227,9 @@ class Scope:
         return ""
 
     def _problem_before(self, frameworks: Sequence[Framework]) -> str:
-        """Return why the block can't run on the devices, as a sentence; empty if it can."""
+        """Return why the block cannot run on the devices, as a sentence. Empty if it can."""
         if self.devices == (CPU,) and not self._mirror:
-            return ""  # every framework has one CPU
+            return ""  # no framework refuses `cpu`
         used = [framework for framework in frameworks if self._uses(framework.module)]
         found = {framework.module: self._first_problem(framework) for framework in used}
         problems = {module: problem for module, problem in found.items() if problem}
@@ -239,13 +239,13 @@ class Scope:
             return f"{self._name()} cannot be used: {'; '.join(problems.values())}.{_advice(used, problems)}"
         if used or all(device.kind == "cpu" for device in self.devices):
             return ""
-        # No framework is used: one that can be asked at no cost knows the devices; else the machine is asked.
+        # The code uses no framework. Ask one that allocates no memory for this, or else the machine.
         if any(not self._first_problem(framework) for framework in frameworks if _is_cheap(framework)):
             return ""
         return next(filter(None, map(self._problem_here, self.devices)), "")
 
     def _problem_here(self, device: LogicalDevice) -> str:
-        """Return why this process has no such GPU, as a sentence; empty if it has, or can't know."""
+        """Return why this process lacks a GPU, as a sentence. Empty if it has the GPU, or if unknown."""
         machine, why = self.machine, ""
         if device.type not in ("", "cuda"):
             why = ": no imported framework has such a device."
@@ -258,11 +258,11 @@ class Scope:
         return f"{device} cannot be used{why}" if why else ""
 
     def _first_problem(self, framework: Framework) -> str:
-        """Return why a framework can't compute on one of the devices, as a clause; empty if it can."""
+        """Return why a framework cannot compute on one of the devices, as a clause. Empty if it can."""
         return next(filter(None, map(framework.problem, self.devices)), "")
 
     def _problems_of_mirror(self) -> dict[str, str]:
-        """Return why the devices can't be mirrored over, by the modules that are used without TensorFlow."""
+        """Return the reasons why `--mirror` is impossible, by module."""
         only = self._wish.only
         wrong = {
             framework.module: f"--mirror is TensorFlow's, but {framework.name} runs on {framework.backend()}"
@@ -280,12 +280,12 @@ class Scope:
         return wrong
 
     def _leave_out(self, failed: Mapping[Framework, str]) -> None:
-        """Warn of frameworks that can't be set.
+        """Warn about frameworks that cannot be set.
 
         Raises
         ------
         PlacementError
-            The code evidently uses one, or nothing that could be set: it would run elsewhere.
+            The code evidently uses one of them, or no framework is set. The code would run elsewhere.
 
         """
         if not failed:
@@ -302,7 +302,7 @@ class Scope:
                 _left_out.add(framework.module)
                 _warn(f"{why} It is left out. Code that uses it does not run in a block.")
 
-    # Setting it.
+    # Setting the device
 
     def _set_in(
         self, framework: Framework, devices: tuple[LogicalDevice, ...], *, is_used: bool = False
@@ -315,7 +315,7 @@ class Scope:
 
         try:
             if self._mirror:
-                # It loads all that is there for TensorFlow, which nothing else here needs.
+                # Late, because only `--mirror` needs TensorFlow's plug-in here.
                 from gpu_magic.frameworks.tensorflow import mirrored
 
                 scope = mirrored(devices)
@@ -323,7 +323,7 @@ class Scope:
                 waits = framework.is_waiting(devices[0]) and not ask()
                 scope = framework.scope(devices[0], ask)
             self._scopes.enter_context(scope)
-        except Exception as error:  # another version of it, with other insides
+        except Exception as error:  # another version, with other internals
             said = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
             why = f"{framework.name} cannot be set to {self._name()}: {said}."
             raise PlacementError(why) from error
@@ -331,10 +331,10 @@ class Scope:
         (self._waiting.add if waits else self._waiting.discard)(module)
 
     def _when_imported(self, module: str) -> None:
-        """Set the device in a framework at the end of its import, and in the one that it computes with.
+        """Set the device in a framework, and in its backend, at the end of the framework's import.
 
-        An import that fails at its end can't be tried again, so what is wrong is raised later: by `check`,
-        or at the end of the block.
+        An import that fails at its end cannot be repeated. So `check`, or the end of the block, raises the
+        error.
         """
         framework = get(module)
         if framework is None or module in self._set or not self._is_meant(framework):
@@ -342,7 +342,7 @@ class Scope:
         if self._uses(module):
             self._set_used(framework)
             backend = _backend_of(framework)
-            # It is in use only now; and if Keras alone is meant, it was not known to be meant.
+            # The backend is in use only now. If `only` names Keras, the backend was not known before.
             if backend is not None and (backend.module in self._waiting or backend.module not in self._set):
                 self._set_used(backend)
             return
@@ -355,27 +355,27 @@ class Scope:
             self._problem = str(error)
 
     def _set_used(self, framework: Framework) -> None:
-        """Set the device in a framework that the block is going to use, as far as it has it."""
+        """Set the device in a framework that the block is going to use. Keep an error for later."""
         devices, or_cpu = self.devices, self._wish.or_cpu
         try:
-            # The one that it computes with is asked as well. One that raises by itself is left to it.
+            # Also ask the backend. Skip a framework that itself raises an error.
             asked = filter(None, (framework, _backend_of(framework)))
             silent = (one for one in asked if not all(map(one.raises_itself, devices)))
             problem = next(filter(None, map(self._first_problem, silent)), "")
             if problem and or_cpu:
-                print(f"{framework.name} runs on the CPU: {problem}.")  # noqa: T201 - what `or_cpu` promises
+                print(f"{framework.name} runs on the CPU: {problem}.")  # noqa: T201 - as `or_cpu` promises
                 devices, self._mirror = (CPU,), False
             elif problem:
                 self._problem = f"{self._name()} cannot be used: {problem}."
             if problem and self._mirror:
-                self._set[framework.module] = framework, devices  # there is nothing to mirror over
+                self._set[framework.module] = framework, devices  # nothing to mirror
             else:
                 self._set_in(framework, devices, is_used=True)
         except Exception as error:  # noqa: BLE001 - the import must not fail
             self._problem = str(error)
 
     def _missed(self) -> list[Framework]:
-        """Return the frameworks whose import was not noticed: in another thread, or by an unusual loader."""
+        """Return the frameworks whose import the hook missed: in another thread, or by an unusual loader."""
         dealt_with = self._set.keys() | _left_out
         new = [module for module in self._not_imported if module in sys.modules and module not in dealt_with]
         if not new:
@@ -389,23 +389,23 @@ class Scope:
 
 
 def _backend_of(framework: Framework) -> Framework | None:
-    """Return the framework that another one computes with: PyTorch, for Keras on it."""
+    """Return the framework that is the backend of a framework: PyTorch for Keras on PyTorch."""
     module = framework.backend()
     return get(module) if module in known() and sys.modules.get(module) is not None else None
 
 
 def _built_on(module: str) -> list[str]:
-    """Return the modules of imported frameworks that compute with another one: Keras with PyTorch."""
+    """Return the modules of imported frameworks whose backend is `module`: Keras for PyTorch."""
     return [framework.module for framework in imported() if framework.backend() == module]
 
 
 def _is_cheap(framework: Framework) -> bool:
-    """Return whether a framework can be asked for its devices at no cost."""
+    """Return whether a framework can list its devices without allocating memory."""
     return not framework.preallocates and not framework.backend()
 
 
 def _advice(used: Iterable[Framework], problems: Collection[str]) -> str:
-    """Return how to run the code in those of the frameworks that can use the device."""
+    """Return the option that leaves out frameworks with a problem. Empty if the code uses no other."""
     rest = [one.module for one in used if one.module not in problems and one.backend() not in problems]
     return f" To leave it out, add --only {','.join(rest)}" if rest else ""
 
