@@ -1,1 +1,1 @@
-"""Launches commands on chosen GPUs, in the order of the choice, and leaves nothing of them behind."""
+"""Launches commands on chosen GPUs, in the order of the choice, and ends all processes of the commands."""

@@ -1,4 +1,4 @@
-"""The GPUs that a command gets: those that this process has, or others, in an order."""
+"""Picks the GPUs for a command, in order: this process's GPUs, or other GPUs."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ def pick(
     wait: str | float | None = None,
     on_wait: Callable[[Wait[Selection]], object] = str,
 ) -> Selection:
-    """Return the GPUs for a command, as typed after `%gpus`; None: those that this process has.
+    """Return the GPUs for a command. `gpus` is as typed after `%gpus`. None: this process's visible GPUs.
 
-    `count` is how many of them, the first ones; None: all. `claims` claims them, unless this process wants
-    none. `wait` is how long to wait for them, "30m" or in seconds; None: they have to be free now. `on_wait`
-    is called with the wait after each look at which they were not free.
+    `count` limits the selection to the first GPUs. None: all. `claims` claims the GPUs, unless claims are off
+    in this process. `wait` is how long to wait for free GPUs: "30m", or seconds. None: do not wait. `on_wait`
+    is called with the `Wait` each time the GPUs are not free.
 
-    It raises ChoiceError if they can't be chosen, NotFreeError if others have them, also after the wait, and
-    LaunchError if there are not that many.
+    It raises ChoiceError if the GPUs cannot be chosen, NotFreeError if other processes use or claim the GPUs,
+    also after the wait, and LaunchError if there are fewer than `count` GPUs.
     """
     snapshot = take_snapshot(session) if gpus is None else None
     request: Request = parse(gpus or "") if snapshot is None else _visible(session, snapshot)
     if isinstance(request, Named) and count in range(1, len(request.identifiers)):
-        request = Named(request.identifiers[:count])  # the others need not be free
+        request = Named(request.identifiers[:count])  # the rest need not be free
     if options.min_free is not None and not isinstance(request, Auto):
         given = f"--min-free {options.min_free}"
         raise LaunchError(f"{given} goes with auto. Try --gpus auto {given}")
@@ -69,7 +69,7 @@ def pick(
         raise LaunchError("--wait goes with auto or GPU numbers. Try --gpus auto:2 --wait 30m")
 
     def attempt(options: Options, machine: Inventory, in_turn: InTurn | None) -> Selection:
-        held = claims if in_turn else None  # else it only tries
+        held = claims if in_turn else None  # before its turn, this only tests
         return _pick(session, request, count, held, options=options, machine=machine, in_turn=in_turn)
 
     return Wait(session, request, options, read_seconds(wait), attempt).wait(on_wait)
@@ -85,7 +85,7 @@ def _pick(
     machine: Inventory,
     in_turn: InTurn | None = None,
 ) -> Selection:
-    """Return the GPUs for a command as they are now, and claim them; `in_turn` is as for `apply`."""
+    """Pick the GPUs for a command now, and claim them. `in_turn` is as for `apply`."""
     is_alone = isinstance(request, Auto) or options.only_free
 
     def choose(there: Inventory) -> Selection:
@@ -106,7 +106,7 @@ def _pick(
 
 
 def divide(selection: Selection) -> list[Selection]:
-    """Return a selection for each device, that has it alone."""
+    """Return a selection of one device for each device."""
     entries = (selection.mask or "").split(",")
     return [
         replace(selection.with_mask(entry), devices=(device,))
@@ -130,13 +130,13 @@ def _select(
         raise LaunchError(f"-n {count} does not fit {gpus}. Try -n {there}")
     if count in (None, there) and not isinstance(request, Reset):
         return selection
-    # The first of them; and after a reset, the variable can be without a value, or with more than GPUs.
+    # Name the first devices. After a reset, the variable can be unset, or can have other entries than GPUs.
     plain = Options(force=options.force)
     return select(_named(selection.devices[:count]), machine, inherited, plain, grant=grant)
 
 
 def _visible(session: Session, snapshot: Snapshot) -> Named:
-    """Return what names the devices that this process has, in the order of `cuda:i`."""
+    """Return a request for this process's visible devices, in the order of `cuda:i`."""
     if snapshot.problem:
         raise LaunchError(snapshot.problem)
     names = snapshot.kernel.names

@@ -1,21 +1,19 @@
-"""The program between this process and a command that it launches: nothing of the command is left behind.
+"""The guardian: runs a command for the launching process, and ends all processes of the command.
 
-When the command has ended, what it has started and left running is ended, too. The command itself is ended
-when the program is told to, and when the process that launched it is gone, however that ended. Ranks of
-torchrun have sessions of their own, and processes that become daemons lose their parents; this program is
-the "child subreaper" of all of them (Linux, prctl(2)), so that each stays a descendant of it. Only
-descendants are ever signaled.
+After the command's end, the guardian ends the processes that the command has left running. The guardian ends
+the command itself on request, and when the launching process has ended in any way. Ranks of torchrun have
+separate sessions, and daemons lose their parents. They stay descendants of the guardian, because the guardian
+is the "child subreaper" (Linux, prctl(2)). The guardian signals only its descendants.
 
-It is run by its path, with an interpreter that reads no settings (`python -I -S`), and imports no more than
-it must: it starts in some 30 ms.
+An interpreter that reads no settings (`python -I -S`) runs this file by its path. It imports only a few
+modules, so it starts in about 30 ms.
 
     guardian.py PARENT CONTROL REPORT LOGS LINGER COMMAND...
 
-PARENT is the process that launches, by number; 0: the command may outlive it. CONTROL is a descriptor to
-read from: `i` interrupts the command, `t` ends it, and so does the end of the file where there is a PARENT.
-REPORT is a descriptor to write lines to: see `report`. LOGS is a folder of the launching process's, which is
-removed where that process is gone. LINGER is for how many seconds what the command has started may go on
-after its end. TERM ends the command, too.
+PARENT is the launching process's pid. CONTROL is a file descriptor to read from: `i` interrupts the command,
+and `t` or the end of the file ends the command. REPORT is a file descriptor to write lines to, see `report`.
+LOGS is a folder, which the guardian removes if the launching process has ended. LINGER is how many seconds
+the command's other processes may run after the command's end. TERM also ends the command.
 """
 
 from __future__ import annotations
@@ -31,17 +29,16 @@ PR_SET_CHILD_SUBREAPER = 36
 # Seconds from an interrupt to TERM, and from TERM to KILL.
 UNTIL_TERM = 2.0
 UNTIL_KILL = 3.0
-# Seconds between two looks at what is left, while it is being ended.
+# Seconds between two checks of the remaining processes while the guardian ends them.
 LOOK_AGAIN = 0.05
 
 
-# A process: its number, and its start in clock ticks since the machine was started. A number can be used
-# again after the end of its process; with the start, it can't be mistaken.
+# A process: its pid, and its start in clock ticks since boot, because a later process can have the same pid.
 Process = tuple[int, str]
 
 
 def descendants(root: int) -> list[Process]:
-    """Return all processes that a process has started, and those that these have started, but zombies."""
+    """Return all descendants of a process, without zombies."""
     children: dict[int, list[tuple[Process, bool]]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit() and (found := read_stat(int(entry))):
@@ -57,7 +54,7 @@ def descendants(root: int) -> list[Process]:
 
 
 def read_stat(pid: int) -> tuple[str, int, str] | None:
-    """Return a process's state, parent and start (Linux, proc_pid_stat(5)); None where it is gone."""
+    """Return a process's state, parent and start (Linux, proc_pid_stat(5)). None: it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -67,7 +64,7 @@ def read_stat(pid: int) -> tuple[str, int, str] | None:
 
 
 def send(process: Process, number: int) -> None:
-    """Send a signal to this process, and to no other that has its number by now."""
+    """Send a signal to this process, but not to a later process with the same pid."""
     pid, start = process
     try:
         handle = os.pidfd_open(pid)
@@ -84,14 +81,14 @@ def send(process: Process, number: int) -> None:
 
 
 def remove(folder: str) -> None:
-    """Remove a folder, as far as that is possible."""
-    import shutil  # it takes as long to load as all of this
+    """Remove a folder, and ignore errors."""
+    import shutil  # imported late, because it takes as long as all other imports
 
     shutil.rmtree(folder, ignore_errors=True)
 
 
 class Guardian:
-    """Runs a command, and ends it with all that it has started."""
+    """Runs a command, and ends it with all processes that it has started."""
 
     def __init__(self, words: list[str]) -> None:
         parent, control, report, self.logs, linger, *self.command = words
@@ -99,10 +96,10 @@ class Guardian:
         os.set_inheritable(self.control, False)
         os.set_inheritable(self.report_to, False)
         self.child = 0
-        self.status: int | None = None  # of the command, as `os.waitpid` gives it
+        self.status: int | None = None  # of the command, as `os.waitpid` returns it
         self.ended = 0.0  # when the command has ended
         self.is_ending = False
-        self.signals: list[tuple[float, int]] = []  # to be sent, and when
+        self.signals: list[tuple[float, int]] = []  # when to send which signal
         self.parent = os.pidfd_open(int(parent))
         if int(parent) != os.getppid():
             raise ProcessLookupError
@@ -113,10 +110,10 @@ class Guardian:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self.end(signal.SIGTERM))
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is asked for through CONTROL
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts come through CONTROL
         signal.signal(signal.SIGHUP, lambda *_: self.end(signal.SIGTERM))
         self.start()
-        # Not `select`, which takes no descriptor above 1023: these have the numbers of the launching process.
+        # Not `select`, which accepts no descriptor above 1023. These have the launching process's numbers.
         watched = select.poll()
         for descriptor in (self.control, self.parent, woken):
             watched.register(descriptor, select.POLLIN)
@@ -135,14 +132,14 @@ class Guardian:
                     self.end(signal.SIGINT if asked == b"i" else signal.SIGTERM)
                     continue
                 watched.unregister(self.control)
-                is_alone = True  # a process that ends closes its files before it is known to have ended
+                is_alone = True  # a process closes its files before its pidfd shows its end
                 self.end(signal.SIGTERM)
         if is_alone:
             remove(self.logs)
         return os.waitstatus_to_exitcode(self.status or 0) & 0xFF
 
     def is_anything_left(self) -> bool:
-        """Look at what is left of the command, and send it the signals that are due."""
+        """Return whether a process of the command is left, and send the signals that are due."""
         self.reap()
         left = descendants(os.getpid()) if self.status is not None or self.is_ending else []
         if self.status is not None:
@@ -156,7 +153,7 @@ class Guardian:
     def start(self) -> None:
         default = [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD]
         try:
-            # In a process group of its own, which is interrupted as a whole.
+            # In a new process group, so that an interrupt reaches the whole group.
             self.child = os.posix_spawnp(
                 self.command[0], self.command, os.environ, setsigdef=default, setpgroup=0
             )
@@ -166,7 +163,7 @@ class Guardian:
         self.report(f"started {self.child}")
 
     def reap(self) -> None:
-        """Take note of processes that have ended: the command, and those that have lost their parents."""
+        """Reap ended processes: the command, and processes that have lost their parents."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -179,7 +176,7 @@ class Guardian:
                 self.report(f"exited {os.waitstatus_to_exitcode(status)}")
 
     def end(self, first: int) -> None:
-        """Begin to end everything with this signal, unless that has begun."""
+        """Start to end all processes, first with this signal, unless that has started."""
         if self.is_ending:
             return
         self.is_ending = True
@@ -194,7 +191,7 @@ class Guardian:
                 pass
 
     def send_due(self, left: list[Process]) -> None:
-        """Send the signals whose time has come to all that is left; KILL again to what was started since."""
+        """Send due signals to the remaining processes. Repeat KILL for processes that have started since."""
         now = time.monotonic()
         while self.signals and now >= self.signals[0][0]:
             number = self.signals[0][1]
@@ -209,7 +206,7 @@ class Guardian:
         try:
             os.write(self.report_to, f"{line}\n".encode())
         except OSError:
-            pass  # who would have read it is gone
+            pass  # the reader has ended
 
 
 def main() -> int:
@@ -217,10 +214,10 @@ def main() -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     try:
         guardian = Guardian(sys.argv[1:])
-    except ProcessLookupError:  # the parent is gone already
+    except ProcessLookupError:  # the parent has already ended
         remove(sys.argv[4])
         return 1
-    except OSError as error:  # Linux before 5.3 has no descriptors of processes
+    except OSError as error:  # Linux before 5.3 has no pidfds
         os.write(int(sys.argv[3]), f"failed {error.errno}\n".encode())
         return 1
     return guardian.run()

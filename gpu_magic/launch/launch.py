@@ -1,4 +1,4 @@
-"""Runs commands on GPUs: `gpu_magic.launch`, and what it prepares for one before anything starts."""
+"""`gpu_magic.launch`: prepares commands on GPUs, and starts them."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def launch(
 
 
 def _words(command: object) -> list[str]:
-    """Return the words of a command; raise LaunchError if it has none, or an open quote."""
+    """Return the words of a command. Raise LaunchError for an open quote, or for other types."""
     if isinstance(command, str):
         try:
             return shlex.split(command)
@@ -133,7 +133,7 @@ def _words(command: object) -> list[str]:
 
 
 def check_count(function: str, count: object) -> None:
-    """Raise LaunchError if a count is no whole number."""
+    """Raise LaunchError if a count is not an integer."""
     if count is not None and (isinstance(count, bool) or not isinstance(count, Integral)):
         raise LaunchError(f"count={count!r:.40} is not a number of GPUs. Try {function}(..., count=2)")
 
@@ -157,12 +157,12 @@ def prepare(
     on_wait: Callable[[Wait[Any]], object] = str,
     script: Script | None = None,
 ) -> Task:
-    """Return a task that can be started, with its GPUs claimed unless it is a dry run.
+    """Return a task that is ready to start. Its GPUs are claimed, unless it is a dry run.
 
-    `asked` has the options as `read_words` returns them: see `launch`. `names` are those that can be typed
-    before the command. `script` is a cell that is the command's script.
+    `asked` has the options as `read_words` returns them, see `launch`. `names` are the options that can
+    precede the command. `script` is a cell that the command runs as its script.
 
-    It raises ChoiceError or LaunchError, one line, if the command can't be launched.
+    It raises ChoiceError or LaunchError if the command cannot be launched.
     """
     session, words, variables = current(), asked.command, asked.env or {}
     _check(words, asked.gpus, variables)
@@ -189,16 +189,16 @@ def prepare(
         undo.callback(files.remove)
         in_cell = script.write(files.path, each=asked.each) if script else []
         if script:
-            # As for a script there, and for this process.
+            # Imports work as in a script in that folder, and as in this process.
             found = [str(where), *filter(None, [os.environ.get("PYTHONPATH")])]
             variables = {"PYTHONPATH": os.pathsep.join(found), **variables}
         parts, commands = divide(selection) if asked.each else [selection], []
         for index, part in enumerate(parts):
             given: dict[str, str | None] = {**part.variables}
             if "PYTHONUNBUFFERED" not in os.environ:
-                given["PYTHONUNBUFFERED"] = "1"  # what is written is seen at once
+                given["PYTHONUNBUFFERED"] = "1"  # output appears at once
             if os.environ.get("MPLBACKEND", "").startswith("module://matplotlib_inline"):
-                given["MPLBACKEND"] = None  # ipykernel's own, which shows nothing elsewhere
+                given["MPLBACKEND"] = None  # ipykernel's backend shows nothing in other processes
             if asked.each:
                 given |= {"GPU_MAGIC_INDEX": str(index), "GPU_MAGIC_COUNT": str(len(parts))}
             entries = (part.mask or "").split(",")
@@ -211,13 +211,13 @@ def prepare(
 
 
 def _quoted(word: str) -> str:
-    """Return a word as one types it in a shell: in double quotes if that is shorter."""
+    """Quote a word for a shell, in double quotes if that is shorter."""
     double = re.sub(r'([\\"$`])', r"\\\1", word)
     return min(shlex.quote(word), f'"{double}"', key=len)
 
 
 def _check(words: Sequence[str], gpus: str | None, variables: Mapping[str, str]) -> None:
-    """Raise LaunchError for GPUs, or an option, where a command begins, and for what can be no variable."""
+    """Raise LaunchError if a command starts with GPUs or an option, or if a variable is invalid."""
     first = words[0] if words else ""
     if gpus and re.fullmatch(r"[0-9]{1,3}(?:[,-][0-9]{1,3})*", first):
         raise LaunchError(f"Separate GPUs by commas. Try --gpus {gpus.rstrip(',')},{first}")

@@ -1,8 +1,9 @@
-"""How each launcher is told to start one process per GPU, in the order of the choice.
+"""Builds the command line of each launcher: one process per GPU, in the order of the choice.
 
-torchrun (torch 2.13) keeps CUDA_VISIBLE_DEVICES and its order. Accelerate (1.15) replaces it by `--gpu_ids`,
-also by that of a saved configuration. DeepSpeed's runner (0.19.8) sorts GPUs, counts them as nvidia-smi does
-and reads no UUIDs. The launcher that it starts on each machine does not: that is started here.
+torchrun (torch 2.13) keeps CUDA_VISIBLE_DEVICES and its order. Accelerate (1.15) replaces the variable with
+`--gpu_ids`, also from a saved configuration. DeepSpeed's runner (0.19.8) sorts GPUs, numbers them as
+nvidia-smi does and reads no UUIDs. The per-machine launcher that the runner starts has none of these
+limits, so gpu_magic starts that launcher directly.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Command"]
 
-_PYTHON = re.compile(r"python(\d(\.\d+t?)?)?")  # python3.14t has no lock of the interpreter
+_PYTHON = re.compile(r"python(\d(\.\d+t?)?)?")  # python3.14t is the build without a GIL
 _PACKAGES = {
     "torchrun": "torch",
     "accelerate": "accelerate",
@@ -44,36 +45,36 @@ _TORCH_LOGS = ("*/attempt_*/{rank}/stdout.log", "*/attempt_*/{rank}/stderr.log")
 
 @dataclass(slots=True)
 class Command:
-    """One process of a launch: what is typed, where it runs, and how its launcher is told of the GPUs."""
+    """One process of a launch: its words as typed, its folder, and its launcher's arguments for the GPUs."""
 
-    words: Sequence[str]  # the launcher and what follows it
+    words: Sequence[str]  # the launcher and its arguments
     devices: tuple[Device, ...]
-    gpus: Sequence[str]  # what names them in CUDA_VISIBLE_DEVICES, in their order
-    variables: Mapping[str, str | None]  # set for it; None: removed
+    gpus: Sequence[str]  # their entries in CUDA_VISIBLE_DEVICES, in the same order
+    variables: Mapping[str, str | None]  # set for the process; None: removed
     folder: str
-    script: Sequence[str] = ()  # the words that name the script of a cell
-    options: Container[str] = ()  # the launch's own options, which are mistakes among a launcher's flags
+    script: Sequence[str] = ()  # the words that run a cell's script
+    options: Container[str] = ()  # options of the launch, which are errors among a launcher's flags
 
-    start: Sequence[str] = ()  # the launcher, with what it is told of the GPUs
-    rest: Sequence[str] = ()  # its flags as typed, and the program
-    logging: Sequence[str] = ()  # flags between the two that have each rank write to files below `{logs}`
+    start: Sequence[str] = ()  # the launcher, with its flags for the GPUs
+    rest: Sequence[str] = ()  # the launcher's flags as typed, and the program
+    logging: Sequence[str] = ()  # flags between the two, for files of each rank below `{logs}`
     logging_variables: Mapping[str, str] = field(default_factory=dict)
-    ranks: int = 0  # how many processes the launcher starts, if each writes to its own files
-    logs: Sequence[str] = ()  # the files of rank `{rank}`: patterns below that folder
+    ranks: int = 0  # the number of processes, if each writes to its own files
+    logs: Sequence[str] = ()  # patterns of the files of rank `{rank}`, below that folder
 
     @property
     def environment(self) -> dict[str, str]:
-        """All variables that it has."""
+        """All environment variables of the process."""
         return {name: value for name, value in {**os.environ, **self.variables}.items() if value is not None}
 
     def argv(self, logs: str = "") -> list[str]:
-        """Return the words that run it in a shell, or with each rank's output in files below a folder."""
+        """Return the command line. With a folder `logs`, each rank writes to files below the folder."""
         return [*self.start, *(word.format(logs=logs) for word in self.logging if logs), *self.rest]
 
     def tell(self) -> None:
-        """Find out how its launcher is told of the GPUs.
+        """Set the launcher's arguments for the GPUs.
 
-        It raises LaunchError if it can't be run, or names other GPUs, or another number of them.
+        It raises LaunchError if the command cannot run, or names other GPUs or another number of GPUs.
         """
         if not self.words:
             raise LaunchError("No command is named. Try torchrun train.py")
@@ -81,7 +82,7 @@ class Command:
             raise LaunchError("A command cannot contain a NUL character.")
         program, *rest = self.words
         first, *more = program.split()[:2] or [""]
-        # A whole command in quotes, as after `bash -c`. Path.exists raises for what is too long for a path.
+        # A whole command in quotes, as after `bash -c`. Path.exists raises for a path that is too long.
         is_two_words = bool(more) and not os.path.exists(Path(self.folder, program))  # noqa: PTH110
         if is_two_words and (_PYTHON.fullmatch(first) or _look_for(first, self.folder)):
             raise LaunchError(f"{program} is one word because of its quotes. Omit them.")
@@ -93,7 +94,7 @@ class Command:
             case [name, *flags] if _PYTHON.fullmatch(name):
                 self._tell_python(program, flags)
             case _:
-                # What is likely to be meant in another way.
+                # Likely typing errors.
                 if re.match(r"[A-Za-z_]\w*=", program):
                     raise LaunchError(
                         f"{program} sets a variable. Try --env {program}, or --gpus to name GPUs"
@@ -107,7 +108,7 @@ class Command:
                 self.start, self.rest = [_find_program(program, self.folder)], [*rest, *self.script]
 
     def _tell_python(self, program: str, words: Sequence[str]) -> None:
-        """One process that has all the GPUs; or a launcher, if Python runs one as a module."""
+        """Set the words for one process with all GPUs, or for a launcher that Python runs as a module."""
         line = read_python_line(words)
         options, rest = words[: line.options], words[line.options :]
         self.check_flags(program, options)
@@ -125,13 +126,13 @@ class Command:
         self.start, self.rest = [_find_python(program, self.folder)], [*words, *self.script]
 
     def check_flags(self, launcher: str, flags: Sequence[str]) -> None:
-        """Raise LaunchError if an option of the launch itself is among a launcher's flags."""
+        """Raise LaunchError if an option of the launch is among a launcher's flags."""
         for word in flags:
             if word.partition("=")[0] in self.options:
                 raise LaunchError(f"{word} is not an option of {launcher}. Put it before {launcher}")
 
     def check_is_file(self, typed: str) -> None:
-        """Raise LaunchError if a script is not there."""
+        """Raise LaunchError if a script does not exist."""
         script = Path(self.folder, typed)
         # pathlib raises for a name that no file can have, such as a very long one.
         if not os.path.isfile(script):  # noqa: PTH113
@@ -140,15 +141,15 @@ class Command:
 
 
 class _Launcher:
-    """Divides what follows the words that name a launcher, checks that, and tells the launcher of the GPUs.
+    """Splits and checks a launcher's arguments, and adds the flags for the GPUs.
 
     Flags are compared as `_dashed` returns them.
     """
 
-    count = ""  # the flag that says how many processes to start
+    count = ""  # the flag for the number of processes
     name_gpus = ""  # flags that would replace the GPUs
-    no_script = ""  # flags with which something else than the file of a script is run
-    switches = ""  # flags without a value: the word behind any other flag is its value
+    no_script = ""  # flags that run something other than a script file
+    switches = ""  # flags without a value; the word after any other flag is its value
 
     def __init__(self, command: Command, launcher: Sequence[str], words: Sequence[str]) -> None:
         place, switches = 0, self.switches.split()
@@ -177,14 +178,14 @@ class _Launcher:
         self.tell(command, len(command.gpus))
 
     def tell(self, command: Command, gpus: int) -> None:
-        """Add what the launcher is told, and how its ranks write to files."""
+        """Add the flags for the GPUs, and the flags with which ranks write to files."""
 
     def typed(self, flags: str) -> list[str]:
-        """Return those of some flags that are typed, as they are spelled."""
+        """Return the words of the command that are among these flags, as typed."""
         return [word.partition("=")[0] for word in self.flags if _dashed(word) in flags.split()]
 
     def _without_count(self, gpus: int) -> Iterator[str]:
-        """Yield the flags but for the number of processes, which has to be that of the GPUs."""
+        """Yield the flags without the number of processes, which must be the number of GPUs."""
         words = iter(self.flags)
         for word in words:
             if _dashed(word) != self.count:
@@ -226,14 +227,14 @@ class _Accelerate(_Launcher):
     """
 
     def tell(self, command: Command, gpus: int) -> None:
-        # A configuration keeps all of its values but the GPUs, their number, and that there is one machine.
+        # These flags override a saved configuration, which keeps its other values.
         saved = self._configuration()
         given = {
             "--num_processes": str(gpus),
             "--num_machines": "1",
-            "--gpu_ids": "all",  # of those that are visible
-            "--main_process_port": "0",  # one that is free
-            "--mixed_precision": "" if saved else "no",  # as without it, but nothing is said of it
+            "--gpu_ids": "all",  # all visible GPUs
+            "--main_process_port": "0",  # a free port
+            "--mixed_precision": "" if saved else "no",  # the default, but without a message about it
             "--dynamo_backend": "" if saved else "no",
         }
         kind = re.search(r"distributed_type\W+(FSDP|DEEPSPEED|MEGATRON_LM)\b", saved)
@@ -244,12 +245,12 @@ class _Accelerate(_Launcher):
         ]
         command.start = [*command.start, *(["--multi_gpu"] if is_several else []), *values]
         if gpus > 1 and not self.typed("--tee --log-dir"):
-            # It runs torchrun, and has no flag of its own for this one of torchrun's.
+            # Accelerate runs torchrun, but has no flag for torchrun's --redirects.
             command.logging, command.logging_variables = ["--log_dir={logs}"], {"PET_REDIRECTS": "3"}
             command.ranks, command.logs = gpus, _TORCH_LOGS
 
     def _configuration(self) -> str:
-        """Return the file with values for all that is not typed: the one that is named, or the saved one."""
+        """Return the text of Accelerate's configuration file: the named file, or the default file."""
         variables = self.command.environment
         home = variables.get("HF_HOME") or f"{variables.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
         place = f"{home}/accelerate/default_config.yaml"
@@ -294,17 +295,17 @@ _LAUNCHERS = {
 
 
 def _dashed(flag: str) -> str:
-    """Return a flag as it is compared: launchers take `--gpu_ids=0` and `--gpu-ids 0` for one."""
+    """Return a flag's name with dashes, because launchers accept `--gpu_ids=0` and `--gpu-ids 0`."""
     return flag.partition("=")[0].replace("_", "-")
 
 
 def _find_python(name: str, folder: str) -> str:
-    """Return the path of a program; `python` is this interpreter."""
+    """Return the path of a program. `python` is this interpreter."""
     return sys.executable if name in ("python", "python3") else _find_program(name, folder)
 
 
 def _look_for(name: str, folder: str) -> str:
-    """Return the path of a program, relative to a folder, else here or on the PATH; empty for none."""
+    """Return the path of a program: below a folder, beside this Python or on PATH. Empty if not found."""
     beside = Path(folder, name) if os.sep in name else Path(sys.executable).parent / name
     if name and os.access(beside, os.X_OK) and not beside.is_dir():
         return str(beside)
@@ -312,7 +313,7 @@ def _look_for(name: str, folder: str) -> str:
 
 
 def _find_program(name: str, folder: str) -> str:
-    """Return the path of a program; raise LaunchError if it is not there."""
+    """Return the path of a program. Raise LaunchError if it does not exist."""
     if found := _look_for(name, folder):
         return found
     if os.sep in name:

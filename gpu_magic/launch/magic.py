@@ -1,4 +1,4 @@
-"""`%gpu_launch`, `%%gpu_launch` and `%gpu_tasks`: commands on GPUs, and what runs in the background."""
+"""`%gpu_launch`, `%%gpu_launch` and `%gpu_tasks`: commands on GPUs, and background tasks."""
 
 from __future__ import annotations
 
@@ -34,17 +34,15 @@ if TYPE_CHECKING:
     from gpu_magic.launch.script import Script
     from gpu_magic.process.tasks import BackgroundTask
 
-    Show = Callable[
-        [Iterable[tuple[Output, str]]], None
-    ]  # what was written since; called many times a second
+    Show = Callable[[Iterable[tuple[Output, str]]], None]  # gets new output; called many times a second
 
 __all__ = ["GpuLaunchMagic", "GpuTasksMagic"]
 
-# Programs that know $NAMES and {…} themselves.
+# Programs that replace $NAME and {…} themselves.
 _HAVE_THEIR_OWN = ("sh", "bash", "dash", "zsh", "fish", "awk", "gawk", "mawk", "perl")
-_LINE_AGAIN = 1.0  # seconds between two states of the line above what a command writes
-_JOIN_AGAIN = 0.5  # seconds between two looks at whether a task has ended
-_MOST_SHOWN = 1 << 20  # bytes of what a task has written so far
+_LINE_AGAIN = 1.0  # seconds between two updates of the line above the output
+_JOIN_AGAIN = 0.5  # seconds between two checks whether a task has ended
+_MOST_SHOWN = 1 << 20  # bytes of a task's output
 
 
 class GpuLaunchMagic:
@@ -52,7 +50,7 @@ class GpuLaunchMagic:
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
-        self._shown: Task | None = None  # by the latest --dry-run
+        self._shown: Task | None = None  # the task of the latest --dry-run
 
     def gpu_launch(self, line: str, cell: str | None = None) -> None:
         """Run a command on the chosen GPUs, in their order, in other processes.
@@ -91,7 +89,7 @@ class GpuLaunchMagic:
         with waiting_line() as show:
             task = prepare(options, names=names_of("%gpu_launch"), on_wait=show, script=script)
         if options.dry_run:
-            self._shown = task  # with the files that it names
+            self._shown = task  # keep the files that the printed lines name
             print(task.shell_lines)
             return
         task.start(options.background or "launch")
@@ -108,7 +106,7 @@ class GpuLaunchMagic:
         self._run(script, task, options)
 
     def _script(self, options: SimpleNamespace, cell: str | None) -> Script | None:
-        """Return the cell as a script, with the variables that go to it; None: there is no cell."""
+        """Return the cell as a script, with its input variables. None: there is no cell."""
         given, wanted = getattr(options, "in"), options.out
         if cell is None:
             if given or wanted:
@@ -121,7 +119,7 @@ class GpuLaunchMagic:
         return make_script(self._shell, cell, given or "", wanted or "")
 
     def _run(self, script: Script | None, task: Task, options: SimpleNamespace) -> None:
-        """Show a task to its end, which an interrupt brings, and take back what comes back."""
+        """Show a task until it ends, end it on an interrupt, and set the variables that it returns."""
         interrupt: KeyboardInterrupt | None = None
         problem = ""
         try:
@@ -135,7 +133,7 @@ class GpuLaunchMagic:
                         interrupt = error
                         task.interrupt()
         finally:
-            task.stop()  # after an error of ours, or an interrupt that came before it was followed
+            task.stop()  # after an error of gpu_magic, or an interrupt before `follow`
             if script and script.wanted:
                 processes = len(task.devices) if options.each else None
                 problem = self._take_back(script, task.files.path, processes)
@@ -149,9 +147,9 @@ class GpuLaunchMagic:
             raise LaunchError(problem)
 
     def _take_back(self, script: Script, folder: Path, processes: int | None) -> str:
-        """Set the variables that come back, also of a command that has failed: they can be hours of work.
+        """Set the returned variables, also after a failure, because they can be hours of work.
 
-        Return why they can't be read, if that is so.
+        Return why the variables cannot be read. Empty if they can be read.
         """
         try:
             returned = script.returned(folder, processes)
@@ -165,8 +163,8 @@ class GpuLaunchMagic:
 
 @contextmanager
 def _view(task: Task, *, in_kernel: bool) -> Iterator[Show]:
-    """Return what shows a task while it runs; at the end of the block, its outcome is shown."""
-    if in_kernel and task.has_ranks:  # a tab for each rank, and at the end folds, which stay in the notebook
+    """Yield a function that shows a task's new output. Show the outcome at the end of the block."""
+    if in_kernel and task.has_ranks:  # a tab for each rank; at the end, folds that stay in the notebook
         from gpu_magic.launch.rank_tabs import RankTabs  # loads ipywidgets
 
         tabs = RankTabs(task)
@@ -182,7 +180,7 @@ def _view(task: Task, *, in_kernel: bool) -> Iterator[Show]:
     if not in_kernel:
         yield lines.show
         lines.end()
-        if not task.has_failed:  # else an error says it
+        if not task.has_failed:  # otherwise an error shows it
             print(task)
         return
     handle, due = display(_text(task), raw=True, display_id=True), time.monotonic() + _LINE_AGAIN
@@ -205,14 +203,14 @@ def _text(task: Task) -> dict[str, str]:
 
 
 def _literals(options: SimpleNamespace, line: str) -> Iterator[str]:
-    """Say which word of a line is passed literally, though a shell or IPython would have replaced it."""
+    """Yield a note about each word that is passed literally, but that a shell or IPython would replace."""
     command = options.command
     if not command or Path(command[0]).name in _HAVE_THEIR_OWN:
         return
     for word in line.split():
-        if word not in command[1:]:  # as in quotes
+        if word not in command[1:]:  # for example in quotes
             continue
-        # pathlib raises for `~nobody`, and takes no absolute pattern.
+        # pathlib raises for `~nobody`, and accepts no absolute pattern.
         pattern = os.path.join(os.path.expanduser(options.cwd or "."), word)  # noqa: PTH111, PTH118
         if re.search(r"(?<!\$)\{[A-Za-z_]\w*\}", word):
             yield f"%gpu_launch passes {word!r} literally; IPython replaces {{names}} if all are variables."
@@ -221,7 +219,7 @@ def _literals(options: SimpleNamespace, line: str) -> Iterator[str]:
 
 
 class GpuTasksMagic:
-    """The magic that shows tasks, waits for them and stops them."""
+    """The magic that lists tasks, waits for tasks and stops tasks."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._in_kernel = hasattr(shell, "kernel")
@@ -252,13 +250,13 @@ class GpuTasksMagic:
             _join(waited)
             if names:
                 self._show_outputs(found)
-            # Of the first that was waited for and has failed, an error says it. What had failed before is no
-            # error again, if none is named.
+            # The first awaited task that has failed raises an error. Without names, tasks that failed earlier
+            # do not raise again.
             failed = [task for task in waited if task.has_failed]
             _list([task for task in found if task not in failed[:1]])
             for task in failed[:1]:
                 task.check()
-            if names and self._in_kernel:  # in a terminal, a cell in the background has shown it above
+            if names and self._in_kernel:  # in a terminal, a background cell has already shown it
                 _show_results(found)
         else:
             if verb == "stop":
@@ -282,11 +280,11 @@ class GpuTasksMagic:
 
 
 def _join(waited: Sequence[BackgroundTask]) -> None:
-    """Wait for the end of all."""
+    """Wait until all tasks have ended."""
     __tracebackhide__ = True
     try:
         for task in waited:
-            while not task.join(_JOIN_AGAIN):  # Python can miss an interrupt that comes as it begins to wait
+            while not task.join(_JOIN_AGAIN):  # Python can miss an interrupt at the start of a wait
                 pass
     except KeyboardInterrupt as interrupt:
         running = ", ".join(task.name for task in waited if task.is_running)
@@ -303,5 +301,5 @@ def _show_results(found: Sequence[BackgroundTask]) -> None:
 def _list(found: Sequence[BackgroundTask]) -> None:
     for task in found:
         if isinstance(task, Task) and task.is_running:
-            task.look()  # the watch's last look can be a second old
+            task.look()  # the last figures can be a second old
         print(f"{task.name}: {task}")

@@ -1,4 +1,4 @@
-"""What a command writes: files that are read piece by piece, and shown as lines or as folds of ranks."""
+"""The output of a command: read in pieces from files, and shown as lines or as one fold per rank."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ __all__ = ["Output", "RankFolds", "RankLines", "as_pre", "last_traceback"]
 
 _MOST_KEPT = 1 << 20  # bytes of a file that `text` returns
 _PIECE = 4 << 20  # bytes
-_LONGEST_LINE = 4096  # bytes; or characters of a line that has not ended
-_MOST_SHOWN = 256 << 10  # bytes of all ranks in folds: they stay in the notebook, and as HTML they are more
+_LONGEST_LINE = 4096  # bytes, or characters of an unfinished line
+_MOST_SHOWN = 256 << 10  # bytes of all ranks in folds, which stay in the notebook and grow as HTML
 _TRACEBACK = "Traceback (most recent call last):"
 _COLORS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # ECMA-48's control sequences
 
 
 class Output:
-    """What one rank, or a command without ranks, writes.
+    """The output of a rank, or of a command without ranks.
 
     Attributes
     ----------
     label
-        What is before each of its lines: the rank; empty for the command's own.
+        The prefix of its lines: the rank. Empty for the command itself.
     title
-        What it is called: `Rank 1`.
+        Its title: `Rank 1`.
     is_rank
-        Whether it is not a launcher's own.
+        Whether a rank writes it, not the command itself.
     process
-        The number of the process that has started it: 0, unless the command was started once for each GPU.
+        The number of the command's process: 0, unless the command was started once for each GPU.
 
     """
 
@@ -53,17 +53,17 @@ class Output:
     ) -> None:
         self.label, self.title, self.is_rank, self.process = label, title, is_rank, process
         self.was_cut = False
-        self._find = find  # returns the files, in the order in which they are read; there can be more later
-        self._read: dict[Path, tuple[int, codecs.IncrementalDecoder]] = {}  # how many bytes were read
+        self._find = find  # returns the files in reading order; later calls can return more
+        self._read: dict[Path, tuple[int, codecs.IncrementalDecoder]] = {}  # bytes read, and the decoder
 
     def __repr__(self) -> str:
         return f"<Output {self.title}>"
 
     def read(self, most: int | None) -> str:
-        """Return what was written since the last call.
+        """Return the output since the last call.
 
-        Of more bytes than `most`, the end is returned, and before it what is missing. None: nothing is left
-        out, but what is more than some MiB comes with the next call.
+        If the output has more than `most` bytes, return a line about the missing bytes, and the end. None:
+        nothing is missing, but one call returns at most 4 MiB of a file.
         """
         texts = []
         for file in self._find():
@@ -81,11 +81,11 @@ class Output:
 
     @property
     def text(self) -> str:
-        """All that was written; of long files, the end."""
+        """The output, or the end of long files."""
         return "".join(_read(file, 0, _MOST_KEPT)[0].decode(errors="replace") for file in self._find())
 
     def tail(self, most: int) -> str:
-        """Return what was written; of more bytes than that the end, and before it what is missing."""
+        """Return the output. If it has more than `most` bytes: a line about missing bytes, and the end."""
         texts, files = [], list(self._find())
         for file in files:
             read, missing = _read(file, 0, most // len(files))
@@ -96,17 +96,17 @@ class Output:
 
     @property
     def changed(self) -> float:
-        """When something was last written: seconds since the epoch; 0 if nothing was."""
+        """The time of the last output, in seconds since the epoch. 0: there is no output."""
         return max((file.stat().st_mtime for file in self._find() if file.exists()), default=0.0)
 
 
 def _read(file: Path, start: int, most: int | None) -> tuple[bytes, int]:
-    """Return what a file has from a byte on, of more than `most` the end; and how many bytes are left out."""
+    """Return the bytes of a file from `start`, or the last `most`, and how many bytes are left out."""
     try:
         with file.open("rb") as stream:
             missing = 0 if most is None else max(0, stream.seek(0, 2) - start - most)
             stream.seek(start + missing)
-            if missing:  # from the beginning of a line, if there is one: progress bars write none
+            if missing:  # from the start of a line, if there is one (progress bars write no newline)
                 missing += len(stream.readline(min(most or 0, _LONGEST_LINE)))
             return stream.read(_PIECE if most is None else most), missing
     except OSError:
@@ -118,29 +118,29 @@ def _cut(missing: int, file: Path) -> str:
 
 
 def last_traceback(text: str) -> str:
-    """Return the last Python traceback in a text, from its first line to the end; empty without one.
+    """Return the last Python traceback in a text, and all text after it. Empty if there is none.
 
-    PyTorch begins each line of a rank's with `[rank1]: `, which is left out.
+    PyTorch writes `[rank1]: ` before each line of a rank's traceback. This prefix is removed.
     """
     place = text.rfind(_TRACEBACK)
     return re.sub(r"^\[rank\d+\]: ?", "", text[place:], flags=re.MULTILINE).rstrip() if place >= 0 else ""
 
 
 class RankLines:
-    """Writes what comes in pieces from several ranks, by lines; what comes from one, as it comes.
+    """Writes the output of several ranks line by line. Writes the output of one process as it arrives.
 
-    A progress bar returns to the beginning of its line again and again: of that, its state is written every
-    `seconds`, and the last one.
+    A progress bar rewrites its line many times. Only its state every `seconds`, and its last state, are
+    written.
     """
 
     def __init__(self, stream: TextIO, *, has_ranks: bool, seconds: float = 5.0) -> None:
         self._stream, self._has_ranks, self._seconds = stream, has_ranks, seconds
-        self._begun: dict[str, str] = {}  # lines without an end, by rank
+        self._begun: dict[str, str] = {}  # unfinished lines, by rank
         self._is_within_line = False
         self._due = time.monotonic() + seconds
 
     def show(self, pieces: Iterable[tuple[Output, str]]) -> None:
-        """Write what several ranks have written; called many times a second."""
+        """Write new output. Called many times a second."""
         for output, text in pieces:
             self.add(output.label, text)
         if time.monotonic() >= self._due:
@@ -149,7 +149,7 @@ class RankLines:
                 self._write(f"{_line(label, self._begun.pop(label))}\n")
 
     def add(self, label: str, text: str) -> None:
-        """Write what a rank has written; `label` is its number, or empty for the launcher."""
+        """Write the output of a rank. `label` is the rank's number, or empty for the launcher."""
         if not self._has_ranks:
             self._write(text)
             self._is_within_line = not text.endswith("\n") if text else self._is_within_line
@@ -162,7 +162,7 @@ class RankLines:
             self._begun[label] = rest
 
     def end(self) -> None:
-        """Write what is left."""
+        """Write the unfinished lines."""
         for label, line in self._begun.items():
             self._write(f"{_line(label, line)}\n")
         self._begun.clear()
@@ -179,15 +179,15 @@ def _line(label: str, line: str) -> str:
 
 
 def _last_state(line: str) -> str:
-    """Return what is seen of a line in which a progress bar has returned to the beginning."""
+    """Return the visible part of a line: the last state of a progress bar."""
     return line.rstrip("\r").rpartition("\r")[2]
 
 
 class RankFolds:
-    """What a command has written, as it is shown in a notebook and stays there.
+    """The output of a command, with one fold per rank, as it stays in a notebook.
 
-    The fold of the rank that failed first, given with its traceback, is the first; it, or else that of rank
-    0, is open. `str` returns the lines of one rank after the other, each behind the rank's number.
+    `failure` is the rank that failed first, and its traceback. The fold of that rank, or else of rank 0, is
+    at the top and open. `str` returns the lines of one rank after the other, each with the rank's number.
     """
 
     def __init__(self, outputs: Sequence[Output], failure: tuple[Output, str] | None) -> None:
@@ -220,6 +220,6 @@ class RankFolds:
 
 
 def as_pre(text: str) -> str:
-    """Return what a rank has written as HTML, without colors, progress bars in their last state."""
+    """Return a rank's output as HTML, without colors, and with only the last state of progress bars."""
     lines = (_last_state(line) for line in _COLORS.sub("", text).split("\n"))
     return f'<pre style="margin: 0">{escape(chr(10).join(lines))}</pre>'

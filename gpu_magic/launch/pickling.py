@@ -1,4 +1,4 @@
-"""Pickles what goes to another process, by cloudpickle: what notebooks define, and nothing on a GPU."""
+"""Pickles variables and functions of notebooks for other processes with cloudpickle, but nothing on a GPU."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 __all__ = ["NotPickled", "Pickled", "dump", "load", "pickled"]
 
-_MOST = 64 << 20  # bytes of variables in a file; what is larger, programs save and load in their own ways
+_MOST = 64 << 20  # bytes of variables in a file; programs should save larger variables themselves
 
 
-class NotPickled(Exception):  # noqa: N818 - who asks makes an error of it
-    """A value can't go to another process; the message is a line that says why."""
+class NotPickled(Exception):  # noqa: N818 - callers raise another error from it
+    """A value cannot be pickled for another process. The message says why in one line."""
 
 
 class Pickled(NamedTuple):
-    """A value as bytes."""
+    """A pickled value."""
 
-    text: bytes  # what `pickle.loads` reads in a process that has cloudpickle
-    files: frozenset[str]  # those of the functions that are in it as code
+    text: bytes  # for `pickle.loads` in a process that has cloudpickle
+    files: frozenset[str]  # the source files of functions that are pickled as code
 
 
 def pickled(name: str, value: object, most: int | None = None) -> Pickled:
-    """Return a value as bytes; `name` is what it is called in messages. The value's own code can run.
+    """Pickle a value. Messages name it `name`. The value's own code can run.
 
-    It raises NotPickled if the value can't be pickled, or takes more than `most` bytes, or something of it is
-    on a GPU, which the other process may not have: it would be put on another one there, and start CUDA.
+    It raises NotPickled if the value cannot be pickled, has more than `most` bytes, or is partly on a GPU.
+    The other process may not have that GPU. It would use another GPU for the value, and start CUDA.
     """
     file = _File(name, most)
     pickler = _Pickler(file, name, value)
@@ -51,15 +51,15 @@ def pickled(name: str, value: object, most: int | None = None) -> Pickled:
         pickler.dump(value)
     except NotPickled:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever the value's own code raises
+    except Exception as error:  # noqa: BLE001 - the value's own code can raise anything
         raise NotPickled(f"{name} cannot be handed over: {type(error).__name__}: {error}") from None
     return Pickled(file.getvalue(), frozenset(pickler.files))
 
 
 def dump(variables: Mapping[str, Any], file: Path) -> None:
-    """Write variables to a file, together: what they share, they share again.
+    """Write variables to a file together, so that objects that the variables share stay shared.
 
-    It raises LaunchError if one of them can't be pickled, is too large, or is on a GPU.
+    It raises LaunchError if a variable cannot be pickled, is too large, or is on a GPU.
     """
     names, value = ", ".join(variables), dict(variables)
     try:
@@ -74,7 +74,7 @@ def dump(variables: Mapping[str, Any], file: Path) -> None:
     part = file.with_name(f"{file.name}.part")
     try:
         part.write_bytes(text)
-        part.replace(file)  # whoever finds it finds all of it
+        part.replace(file)  # no reader finds a partial file
     except OSError as error:
         raise LaunchError(f"{names} cannot be written: {error}.") from None
 
@@ -86,14 +86,14 @@ def load(file: Path) -> dict[str, Any]:
 
 
 class _File(BytesIO):
-    """Bytes that are refused once they are too many: a copy of all of them might not fit into memory."""
+    """A buffer that refuses too many bytes, because a copy of a large value may not fit into memory."""
 
     def __init__(self, name: str, most: int | None) -> None:
         super().__init__()
         self._name, self._most = name, most
 
     def check(self, nbytes: int) -> None:
-        """Raise NotPickled if so many bytes more are too many."""
+        """Raise NotPickled if `nbytes` more bytes are too many."""
         if self._most is not None and self.tell() + nbytes > self._most:
             most = size_text(self._most)
             raise NotPickled(f"{self._name}: at most {most} can be handed over; save it to a file instead.")
@@ -104,7 +104,7 @@ class _File(BytesIO):
 
 
 class _AsWritten:
-    """What is read as something else: it is written as it is told to be."""
+    """An object whose reduced form is given, so that it is unpickled as another object."""
 
     def __init__(self, written: tuple[Any, ...]) -> None:
         self._written = written
@@ -114,7 +114,7 @@ class _AsWritten:
 
 
 class _Pickler(Pickler):  # type: ignore[misc] # cloudpickle has no types
-    """cloudpickle's, which looks where arrays are, also those in a function's closure and globals."""
+    """A cloudpickle pickler that checks the device of arrays, also in a function's closure and globals."""
 
     def __init__(self, file: _File, name: str, value: object) -> None:
         super().__init__(file)
@@ -123,10 +123,10 @@ class _Pickler(Pickler):  # type: ignore[misc] # cloudpickle has no types
         self.files: set[str] = set()
 
     def reducer_override(self, obj: Any) -> Any:
-        """Return how to pickle an object, unless it is on a GPU: called for all but Python's plain types."""
+        """Return how to pickle an object, unless it is on a GPU. Not called for Python's plain types."""
         if isinstance(obj, CodeType):
             self.files.add(obj.co_filename)
-            # cloudpickle 3.1.3 leaves the file's name out, and tracebacks there find lines by it.
+            # cloudpickle 3.1.3 omits the file name, which tracebacks in the other process need to find lines.
             without = _AsWritten(self.dispatch_table[CodeType](obj))
             return partial(CodeType.replace, co_filename=obj.co_filename), (without,)
         for framework in self._frameworks:
@@ -134,7 +134,7 @@ class _Pickler(Pickler):  # type: ignore[misc] # cloudpickle has no types
                 continue
             try:
                 holdings = framework.holdings(obj)
-            except Exception:  # noqa: BLE001 - arrays of all kinds are asked, also of other packages
+            except Exception:  # noqa: BLE001 - arrays of other packages can raise anything
                 holdings = ()
             for device, nbytes, _ in holdings:
                 if not (isinstance(device, LogicalDevice) and device.kind == "cpu"):

@@ -1,4 +1,4 @@
-"""A process under a guardian, the folder for what it writes, a port for its ranks, and how it has ended."""
+"""A process under a guardian, the folder for its output, free ports for its ranks, and how it ended."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 __all__ = ["Causes", "Guarded", "RunFolder", "free_ports", "how_it_ended"]
 
 _PREFIX = "gpu_magic-"
-_LOCK = "lock"  # a file that is locked for as long as somebody wants the folder; one that is kept has none
+_LOCK = "lock"  # a file that is locked while the folder is in use; a kept folder has no such file
 
 
 class Guarded:
-    """One command, and the guardian between this process and it, which ends all that the command has started.
+    """A command, and its guardian, which ends all processes that the command has started.
 
-    `output` is the file that gets all that the command writes; None: it writes where this process does. With
-    `has_input` it reads what this process would. `logs` is a folder that is removed if this process is gone.
-    What the command has started may go on for `linger` seconds after its end.
+    `output` is the file for the command's output. None: the output of this process. With `has_input`, the
+    command reads this process's input. The guardian removes the folder `logs` if this process has ended. The
+    command's other processes may run for `linger` seconds after the command's end.
 
-    `pid` is the guardian's: all that the command starts descends from it. `code` is the exit code, negative
-    if a signal has ended the command, None while it runs; `failure` is why it could not be started, or empty.
-    `has_ended` is whether all that it started has ended. `report` is a descriptor that can be read when
-    `read_report` has something to do.
+    `pid` is the guardian's pid. All processes of the command descend from the guardian. `code` is the exit
+    code: negative if a signal has ended the command, None while the command runs. `failure` is why the
+    command could not start, or empty. `has_ended` is whether all processes of the command have ended.
+    `report` is a file descriptor that is readable when `read_report` has something to read.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class Guarded:
             raise LaunchError("Launching works only on Linux.")
         self.code: int | None = None
         self.failure, self.has_ended = "", False
-        # A descriptor that is closed must not be written to: its number is used again.
-        self._lock = threading.RLock()  # a signal can come while another is dealt with
+        # Do not write to a descriptor after it is closed, because its number is used again.
+        self._lock = threading.RLock()  # reentrant, because a signal can arrive in a signal handler
         self._unread = b""
         control, self._control = os.pipe()
         self.report, report = os.pipe()
@@ -66,7 +66,7 @@ class Guarded:
         try:
             with nullcontext() if output is None else output.open("ab") as file:
                 self._process = subprocess.Popen(
-                    # In a session of its own: Jupyter interrupts the whole process group of a kernel.
+                    # In a new session, because Jupyter interrupts a kernel's whole process group.
                     [sys.executable, "-I", "-S", guardian.__file__, *words],
                     env=dict(environment),
                     cwd=folder,
@@ -76,7 +76,7 @@ class Guarded:
                     stderr=file,
                     start_new_session=True,
                 )
-        except BaseException as error:  # an interrupt, too
+        except BaseException as error:  # also an interrupt
             self._close()
             if isinstance(error, OSError | ValueError):
                 raise LaunchError(f"{command[0]} cannot be started: {error}.") from None
@@ -87,7 +87,7 @@ class Guarded:
         self.pid = self._process.pid
 
     def read_report(self) -> None:
-        """Read what the guardian has to say, and wait for it if that is nothing."""
+        """Read the guardian's report. If the report has ended, wait for the guardian."""
         read = os.read(self.report, 4096)
         *lines, self._unread = (self._unread + read).split(b"\n")
         for line in lines:
@@ -96,18 +96,18 @@ class Guarded:
                 self.code = int(value[0])
             elif what == "failed":
                 self.code, self.failure = 127, os.strerror(int(value[0]))
-        if not read:  # the guardian is gone
+        if not read:  # the guardian has ended
             if self.code is None:
                 self.code = -9
             self._process.wait()
             self._close()
 
     def interrupt(self) -> None:
-        """Interrupt the command as Ctrl-C does; what is left after 2 s gets TERM, after 5 s KILL."""
+        """Interrupt the command as Ctrl-C does. Remaining processes get TERM after 2 s, KILL after 5 s."""
         self._tell(b"i")
 
     def end(self) -> None:
-        """Send TERM to all that the command has started, and KILL 3 s later."""
+        """Send TERM to all processes of the command, and KILL 3 s later."""
         self._tell(b"t")
 
     def _tell(self, what: bytes) -> None:
@@ -123,10 +123,10 @@ class Guarded:
 
 
 class RunFolder:
-    """A folder that goes with its object, or at the latest with this process.
+    """A folder that is removed with its object, or when this process ends.
 
-    Folders of this user whose processes were killed go when another one is made. The lock tells them apart
-    also if processes of several containers share the place.
+    A new `RunFolder` first removes the user's folders whose processes were killed. The lock shows which
+    folders are in use, also if several containers share the temporary folder.
     """
 
     def __init__(self) -> None:
@@ -139,27 +139,27 @@ class RunFolder:
                 self._lock = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)
                 undo.callback(os.close, self._lock)
                 fcntl.flock(self._lock, fcntl.LOCK_EX)
-                new.rename(self.path / _LOCK)  # so that it is never seen without being locked
+                new.rename(self.path / _LOCK)  # so that no process sees it unlocked
                 undo.pop_all()
         except OSError as error:
             raise LaunchError(f"The command's output cannot be stored: {error}.") from None
         self._remove = weakref.finalize(self, _remove, self.path, self._lock, os.getpid())
 
     def keep(self) -> Path:
-        """Leave it where it is; return its path."""
+        """Keep the folder. Return its path."""
         if self._remove.detach():
-            with suppress(OSError):  # somebody has removed it
+            with suppress(OSError):  # the file was removed
                 (self.path / _LOCK).unlink()
             os.close(self._lock)
         return self.path
 
     def remove(self) -> None:
-        """Remove it now, unless it is kept: an error can hold its object for long."""
+        """Remove the folder now, unless it is kept, because an error can keep the object alive."""
         self._remove()
 
 
 def _remove(folder: Path, lock: int, owner: int) -> None:
-    if os.getpid() == owner:  # a child that was forked has the object as well
+    if os.getpid() == owner:  # a forked child also has the object
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
 
@@ -178,22 +178,22 @@ def _remove_abandoned(place: Path) -> None:
 
 
 def free_ports(count: int) -> Sequence[int]:
-    """Return ports of this host that nobody listens on now, and that its kernel gives to no socket by itself.
+    """Return free ports of this host, outside the range from which Linux assigns ports.
 
-    The kernel gives out those of a range (ip(7), `ip_local_port_range`), and others take dozens of them: one
-    could be in their hands before a rank listens there.
+    Linux assigns the ports of a range to sockets (ip(7), `ip_local_port_range`). Another program could get
+    such a port before a rank listens on it.
     """
     try:
         text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii")
         first, last = map(int, text.split())
     except (OSError, ValueError):
-        first, last = 32768, 60999  # Linux's own
-    others = [*range(20000, first), *range(last + 1, 1 << 16)]  # below 20000 are many servers' own ports
-    # Not with the user's random numbers: after the same seed, two notebooks would have the same ports.
+        first, last = 32768, 60999  # the default of Linux
+    others = [*range(20000, first), *range(last + 1, 1 << 16)]  # many servers use ports below 20000
+    # Not with `random`, because after the same seed two notebooks would get the same ports.
     some = SystemRandom().sample(others, min(len(others), 20 * count))
     with ExitStack() as open_sockets:
         found: list[int] = []
-        for port in (*some, *[0] * count):  # 0: one that the kernel gives, where it gives out all
+        for port in (*some, *[0] * count):  # 0: a port that Linux assigns, if the others are not enough
             if len(found) < count:
                 one = open_sockets.enter_context(socket.socket())
                 with suppress(OSError):
@@ -203,7 +203,7 @@ def free_ports(count: int) -> Sequence[int]:
 
 
 def how_it_ended(code: int, failure: str) -> str:
-    """Say how a command has ended, given its exit code, and why it could not be started."""
+    """Return how a command has ended, given its exit code, and why it could not start."""
     if not code:
         return "done"
     if failure:
@@ -217,16 +217,16 @@ def how_it_ended(code: int, failure: str) -> str:
 
 
 class Causes:
-    """What of the machine can make a command fail whose output goes to a folder, from its start on."""
+    """Causes of a command's failure on this machine: too little memory, or no space in its output folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._oom_kills = folder, _oom_kills()
 
     def find(self, codes: Sequence[int | None], console: str = "") -> list[str]:
-        """Return a clause for each that has come up since, if a process of the command has failed.
+        """Return a clause for each cause since the start, if a process of the command has failed.
 
-        `codes` are their exit codes. `console` is what its launcher has written, which names the signal that
-        has ended a rank.
+        `codes` are the exit codes of the processes. `console` is the launcher's output, which names the
+        signal that has ended a rank.
         """
         found: list[str] = []
         if not any(codes):

@@ -1,4 +1,4 @@
-"""What the ranks of a command write, while it runs: a tab for each."""
+"""The output of a running command, with a tab for each rank."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 __all__ = ["RankTabs"]
 
-_MOST_SHOWN = 16 << 10  # characters of each rank: a page has all of them sent again and again
+_MOST_SHOWN = 16 << 10  # characters of each rank, because each update sends all of them
 _SHORTEST = 0.25  # seconds between two updates
-_MOST_SENT = 300e3  # characters a second: a Jupyter server drops what exceeds 1 MB
+_MOST_SENT = 300e3  # characters a second, because a Jupyter server drops output above 1 MB a second
 
 
 class RankTabs:
-    """Shows the end of what each rank has written so far, and a line that says what their GPUs do.
+    """Shows the end of each rank's output, and a line with the use of the GPUs.
 
-    The pages that show it follow the end of each text, unless somebody has scrolled up there.
+    The pages scroll to the end of each text, unless the user has scrolled up.
     """
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        # What launchers write themselves stands last.
+        # The output of the launchers themselves is last.
         self._outputs = sorted(task.outputs, key=lambda output: not output.is_rank)
         self._texts = {output.label: "" for output in self._outputs}
         self._changed: set[str] = set()
@@ -43,12 +43,12 @@ class RankTabs:
         self._due = 0.0
 
     def bundle(self) -> dict[str, Any]:
-        """Return what a notebook shows: the tabs, and the line where there is no page for them."""
+        """Return the MIME bundle: the tabs, and the line for front ends without widgets."""
         view = {"version_major": 2, "version_minor": 0, "model_id": self._box.model_id}
         return {"application/vnd.jupyter.widget-view+json": view, "text/plain": str(self._task)}
 
     def show(self, pieces: Iterable[tuple[Output, str]]) -> None:
-        """Take in what was written; update the pages now and then, so call it often."""
+        """Add new output. Update the pages only at intervals, so call it often."""
         for output, text in pieces:
             self._texts[output.label] = (self._texts[output.label] + text)[-_MOST_SHOWN:]
             self._changed.add(output.label)
@@ -62,9 +62,9 @@ class RankTabs:
         self._due = time.monotonic() + max(_SHORTEST, sent / _MOST_SENT)
 
     def close(self) -> None:
-        """Remove it from the pages."""
+        """Remove the tabs and the line from the pages."""
         for widget in (*self._pages.values(), self._tabs, self._line, self._box):
-            # Each has made others, which ipywidgets keeps.
+            # Each widget has created these, and ipywidgets keeps them.
             for part in (widget.layout, getattr(widget, "style", None)):
                 if part is not None:
                     part.close()
@@ -72,5 +72,5 @@ class RankTabs:
 
 
 def _following() -> Layout:
-    # A column that begins at its end stays there while it grows.
+    # A reversed column stays at its end while it grows.
     return Layout(max_height="24em", overflow="auto", display="flex", flex_flow="column-reverse")

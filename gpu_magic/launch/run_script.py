@@ -1,10 +1,10 @@
-"""The program that runs a script with variables of the process that launched it, and hands some back.
+"""Runs a script with variables of the launching process, and returns some variables.
 
     run_script.py SCRIPT GIVEN RETURNED NAME...
 
-It is named to a launcher in the script's place, and each rank runs it. GIVEN has the variables that the
-script begins with; those that are NAMEd are written to RETURNED by rank 0. In a sweep each process does so,
-and "{INDEX}" in RETURNED stands for its number.
+A launcher gets this program instead of the script, and each rank runs this program. GIVEN is a file with the
+script's input variables. Rank 0 writes the variables NAME... to the file RETURNED. In a sweep, each process
+writes them, and "{INDEX}" in RETURNED becomes the process's number.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 
 
 def main() -> None:
-    # Some launchers put a `--local_rank=0` before the script's own arguments.
+    # Some launchers put `--local_rank=0` before the script's arguments.
     place = next(place for place, word in enumerate(sys.argv) if place and not word.startswith("-"))
     flags, (path, given, returned, *names) = sys.argv[1:place], sys.argv[place:]
     package = str(Path(__file__).parents[2])
-    sys.path[0] = str(Path(path).parent)  # as for a script there
+    sys.path[0] = str(Path(path).parent)  # as Python does for a script
     is_found = package in sys.path
     sys.path += [] if is_found else [package]
     from gpu_magic.errors import LaunchError
@@ -37,7 +37,7 @@ def main() -> None:
     end: SystemExit | None = None
     try:
         code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
-        exec(code, script.__dict__)  # noqa: S102 - it is what is to be run
+        exec(code, script.__dict__)  # noqa: S102 - the user's script
     except SystemExit as error:
         end = error
     if names and os.environ.get("RANK", "0") == "0":
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def show_error(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
-    """Show an error as if the script were run by itself."""
+    """Show an error without the frames of this program."""
     while trace and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     sys.__excepthook__(kind, error.with_traceback(trace), trace)

@@ -1,4 +1,4 @@
-"""A cell as a script, and the variables that it is given and that come back from it."""
+"""A cell as a script, with its input variables and the variables that it returns."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _GIVEN, _RETURNED = "given.pickle", "returned{INDEX}.pickle"
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script that is written for a command."""
+    """A cell as the script of a command."""
 
-    name: str  # of its file
+    name: str  # of the file
     code: str
-    given: Mapping[str, Any] = field(default_factory=dict)  # variables that it begins with
-    wanted: tuple[str, ...] = ()  # the names of those that rank 0 hands back at its end
+    given: Mapping[str, Any] = field(default_factory=dict)  # input variables
+    wanted: tuple[str, ...] = ()  # the names of the variables that rank 0 returns at its end
 
     def write(self, folder: Path, *, each: bool) -> list[str]:
-        """Write it into a launch's folder; return the words that name it to a launcher.
+        """Write the script to a launch's folder. Return the words that run it, for a launcher.
 
-        Tracebacks show its lines for as long as the folder is there. With `each`, it is started once for each
-        GPU. It raises LaunchError if it can't be written, or a variable can't be handed over.
+        Tracebacks show the script's lines while the folder exists. With `each`, the command starts once for
+        each GPU. It raises LaunchError if the script cannot be written, or a variable cannot be pickled.
         """
         script = folder / self.name
         try:
@@ -48,10 +48,10 @@ class Script:
         return [_RUNNER, str(script), str(folder / _GIVEN), str(returned), *self.wanted]
 
     def returned(self, folder: Path, processes: int | None) -> dict[str, Any]:
-        """Return the variables that rank 0 has handed back; those that it did not have are left out.
+        """Return the variables that rank 0 has returned, without missing variables.
 
-        If it was started once for each GPU, `processes` is how many there were, and each variable is a list
-        with None for what did not come back. It raises LaunchError if they can't be read here.
+        `processes` is the number of processes, if the command was started once for each GPU. Each variable is
+        then a list, with None for a missing value. It raises LaunchError if the variables cannot be read.
         """
         from gpu_magic.launch.pickling import load
 
@@ -59,7 +59,7 @@ class Script:
         files = [folder / _RETURNED.format(INDEX=index) for index in indices]
         try:
             found = [load(file) if file.exists() else {} for file in files]
-        except Exception as error:  # noqa: BLE001 - whatever the values' own code raises
+        except Exception as error:  # noqa: BLE001 - the values' own code can raise anything
             names = ", ".join(self.wanted)
             raise LaunchError(f"{names} did not come back: {type(error).__name__}: {error}") from None
         if processes is None:
@@ -69,22 +69,22 @@ class Script:
 
 
 def make_script(shell: Any, cell: str, given: str, wanted: str) -> Script:
-    """Return a cell as a script, given the names of variables that go to it and come back, behind commas.
+    """Return a cell as a script. `given` and `wanted` are names of variables, separated by commas.
 
-    It raises LaunchError or PlacementError if the cell is no script, never sets what is wanted, or is to be
-    given what is no variable.
+    It raises LaunchError or PlacementError if the cell is not a Python script, if the cell never sets a
+    wanted variable, or if a given variable does not exist.
     """
     given_names, wanted_names = _names(given), _names(wanted)
     _check(cell, given_names, wanted_names)
     variables = {name: value_of(name, shell.user_ns, shell.user_ns_hidden) for name in given_names}
-    # The number in the prompt of the cell that runs; since IPython 9 the shell counts ahead.
+    # The number in the prompt of the running cell. Since IPython 9, `execution_count` is one ahead.
     manager = shell.history_manager
     number = len(manager.input_hist_raw) - 1 if manager else shell.execution_count
     return Script(f"cell_{number}.py", cell, variables, wanted_names)
 
 
 def _names(typed: str) -> tuple[str, ...]:
-    """Return the variables that are named, with commas between them."""
+    """Return the names of variables in a text, where commas separate them."""
     names = tuple(filter(None, typed.split(",")))
     for name in names:
         if not name.isidentifier():
@@ -93,22 +93,22 @@ def _names(typed: str) -> tuple[str, ...]:
 
 
 def _check(cell: str, given: Container[str], wanted: Iterable[str]) -> None:
-    """Raise LaunchError if a cell can't be run as a script, or never sets a variable that is wanted of it."""
+    """Raise LaunchError if a cell cannot run as a script, or never sets a wanted variable."""
     try:
-        # With a line in place of the magic's, so that lines are counted as in the cell.
+        # An empty line replaces the magic's line, so that line numbers are those of the cell.
         code = compile(f"\n{cell}", "cell", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise LaunchError(f"The cell is not a Python script: {_reason(error, cell)}.") from None
     names = _names_in(code)
     if "import *" in cell or {"exec", "globals", "vars"} & names:
-        return  # it can set any
+        return  # the cell can set any variable
     for name in wanted:
         if name not in names and name not in given:
             raise LaunchError(f"--out names {name}, which the cell never sets.")
 
 
 def _names_in(code: CodeType) -> set[str]:
-    """Return all names in some code, those in its functions and classes included."""
+    """Return all names in a code object, also in its functions and classes."""
     within = [_names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
     return set(code.co_names).union(*within)
 

@@ -1,4 +1,4 @@
-"""A command on its GPUs: it is started, followed and ended, and says what became of it."""
+"""A launched command: starts, follows and ends the command, and reports its end."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Task"]
 
-_LOOK_AGAIN = 1.0  # seconds between two looks at the GPUs
-_READ_AGAIN = 0.1  # seconds between two looks at what is written
-# Bytes that `follow` yields at once, and how many more of them each time: a Jupyter server drops what exceeds
+_LOOK_AGAIN = 1.0  # seconds between two readings of the GPUs
+_READ_AGAIN = 0.1  # seconds between two readings of the output
+# Bytes that `follow` yields at once, and how many more each time, because a Jupyter server drops output above
 # 1 MB a second.
 _MOST_AT_ONCE = 512 << 10
 _MORE = 48 << 10
@@ -75,7 +75,7 @@ class Task(BackgroundTask):
         self._guarded: list[Guarded] = []
         self._ended, self._was_stopped = threading.Event(), False
         self._began, self._seconds = time.monotonic(), 0.0
-        # By UUID: percent, the bytes that the command has there, and the most that it had.
+        # By UUID: the utilization in percent and the command's memory in bytes; the peak of that memory.
         self._use: dict[str, tuple[int | Unknown, int | Unknown]] = {}
         self._peaks: dict[str, int] = {}
 
@@ -113,7 +113,7 @@ class Task(BackgroundTask):
             threading.Thread(
                 target=self._watch, args=(causes,), name=f"gpu_magic {name}", daemon=True
             ).start()
-        except BaseException:  # an interrupt, too
+        except BaseException:  # also an interrupt
             self.end()
             for one in self._guarded:
                 while not one.has_ended:
@@ -268,7 +268,7 @@ class Task(BackgroundTask):
     def look(self) -> None:
         """Read the command's use of its GPUs now."""
         ours = {str(device.uuid) for device in self.devices}
-        with suppress(GpuMagicError):  # a simulation that is described anew, and wrongly
+        with suppress(GpuMagicError):  # a simulation whose description has become invalid
             for device in read_machine(self._session).devices:
                 uuid, processes = str(device.uuid), device.status.processes
                 if uuid not in ours:
@@ -290,7 +290,7 @@ class Task(BackgroundTask):
         return " · ".join([*parts, *self.causes])
 
     def _use_of(self, device: Device) -> str:
-        """Return `GPU 1: 97 %, 2.0 GiB`; what the driver does not tell is left out."""
+        """Return `GPU 1: 97 %, 2.0 GiB`. Unknown utilization is `?`. Unknown memory is left out."""
         if (use := self._use.get(str(device.uuid))) is None:  # nothing was read yet
             return device.label
         utilization, used = use
@@ -299,7 +299,7 @@ class Task(BackgroundTask):
         return f"{device.label}: {', '.join(figures)}"
 
     def _watch(self, causes: Causes) -> None:
-        """Follow what the guardians say, and look at the GPUs, until all has ended."""
+        """Read the guardians' reports, and the GPUs, until all processes have ended."""
         try:
             with selectors.DefaultSelector() as running:
                 for one in self._guarded:
@@ -322,7 +322,7 @@ class Task(BackgroundTask):
                 self.first_failure = min(found, key=lambda one: one[0].changed, default=None)
         finally:
             self._claims.release()
-            # Before anybody learns of it, so that the line is there for whoever has waited for the end.
+            # Before the event, so that the log has the line when a waiting caller continues.
             _log.info("%s has ended with code %d", printable(self.name), self._code)
             self._ended.set()
 
