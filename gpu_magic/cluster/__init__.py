@@ -1,1 +1,1 @@
-"""IPython engines with a GPU each, for interactive work on several: ipyparallel's, and what it lacks."""
+"""IPython engines of ipyparallel with one GPU each, for interactive work on several GPUs."""

@@ -1,4 +1,4 @@
-"""What an engine does for `gpu_magic.map`: it keeps a function, and calls it."""
+"""The part of `gpu_magic.map` that runs in engines: stores a function, and calls it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Failure", "call", "forget", "keep"]
 
-# What makes a process a rank: our own variables (`rank_variables`), and those of MPI and srun.
+# The variables that make a process a rank: those of `rank_variables`, MPI and srun.
 _RANK = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
     *("JAX_COORDINATOR_ADDRESS", "TF_CONFIG"),
@@ -31,27 +31,27 @@ _functions: dict[str, Callable[[Any], object]] = {}
 
 
 class Failure(NamedTuple):
-    """Why a call has no result: the error's type, empty if its result can't be pickled; and its traceback."""
+    """An error of a call: its type (empty if the result cannot be pickled) and its traceback."""
 
     kind: str
     text: str
 
 
 def keep(token: str, function: bytes, sources: Mapping[str, list[str]]) -> Failure | None:
-    """Keep a function until it is forgotten, and the lines of its files and cells, which tracebacks show."""
+    """Store a function until `forget`, and the lines of its files and cells for tracebacks."""
     for file, lines in sources.items():
         if not linecache.getlines(file):
-            # Without a time it is never looked for on the disk.
+            # Without a time, linecache never checks the file on disk.
             linecache.cache[file] = sum(map(len, lines)), None, lines, file
     try:
         with _no_rank():
             loaded = pickle.loads(function)  # noqa: S301 - the notebook's own
-    except Exception as error:  # noqa: BLE001 - what it needs can be missing here
+    except Exception as error:  # noqa: BLE001 - a module that it needs can be missing here
         return _failure(error)
     names = getattr(loaded, "__globals__", {})
     if names.get("__name__") == "__main__":
-        # It was defined in the notebook, and has come with those of its names that it uses. What else it uses
-        # are names that cells have defined here.
+        # cloudpickle sends only those names of the notebook that the function uses. All other names are those
+        # that cells have defined in this engine.
         for name, value in vars(sys.modules["__main__"]).items():
             names.setdefault(name, value)
     _functions[token] = loaded
@@ -59,7 +59,7 @@ def keep(token: str, function: bytes, sources: Mapping[str, list[str]]) -> Failu
 
 
 def call(token: str, item: bytes) -> bytes | Failure | None:
-    """Call a function with an item; return what it returns, pickled. None: it has been forgotten."""
+    """Call a function with an item. Return the pickled result. None: the function was forgotten."""
     function = _functions.get(token)
     if function is None:
         return None
@@ -67,7 +67,7 @@ def call(token: str, item: bytes) -> bytes | Failure | None:
         with _no_rank():
             return pickled("The result", function(pickle.loads(item))).text  # noqa: S301 - the notebook's own
     except NotPickled as error:
-        forget(token)  # the first failure ends all
+        forget(token)  # the first failure ends all calls
         return Failure("", str(error))
     except BaseException as error:  # noqa: BLE001 - also SystemExit; it is raised in the notebook
         forget(token)
@@ -75,16 +75,16 @@ def call(token: str, item: bytes) -> bytes | Failure | None:
 
 
 def forget(token: str) -> None:
-    """Forget a function: calls that were sent return at once."""
+    """Forget a function. Calls that have not started return at once."""
     _functions.pop(token, None)
 
 
 @contextmanager
 def _no_rank() -> Iterator[None]:
-    """Let this process be no rank meanwhile, whatever cells have made of it.
+    """Hide from the block that this process is a rank.
 
-    Calls are independent: as ranks they would average what they learn, or wait for each other. A rank is
-    known by its variables and by PyTorch's default group, and Accelerate keeps what it has found
+    Calls are independent. As ranks they would average their gradients, or wait for each other. Frameworks
+    recognize a rank by its variables and by PyTorch's default group. Accelerate also keeps its own state
     (accelerate.state: "modify the _storage dict in-place").
     """
     variables = {name: value for name in _RANK if (value := os.environ.get(name)) is not None}
@@ -104,7 +104,7 @@ def _no_rank() -> Iterator[None]:
             set_variable(name, variables.get(name))
         if world is not None:
             group.WORLD = world
-        # If a call was the first to import it, cells are to find themselves.
+        # If a call has imported Accelerate, cells start with empty states.
         for number, state in enumerate(_accelerate_states()):
             state.clear()
             state.update(known[number] if known else {})
@@ -118,5 +118,5 @@ def _accelerate_states() -> list[dict[str, Any]]:
 
 
 def _failure(error: BaseException) -> Failure:
-    frames = error.__traceback__.tb_next if error.__traceback__ else None  # the first one is ours
+    frames = error.__traceback__.tb_next if error.__traceback__ else None  # the first frame is gpu_magic's
     return Failure(type(error).__name__, "".join(traceback.format_exception(type(error), error, frames)))

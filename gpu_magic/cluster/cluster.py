@@ -1,4 +1,4 @@
-"""A cluster of engines: their GPUs, what they do, their restart and their end."""
+"""A cluster of engines: their GPUs, their states, their restart and their end."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ __all__ = [
 
 _INTERRUPTED = 5.0  # seconds that an engine may take to answer an interrupt
 _CONTROLLER = 5.0  # seconds that the controller may take to answer
-_NOTED = 30.0  # seconds until the end of an engine is written after ipyparallel's controller knows of it
-_AGAIN = 1.0  # seconds between two looks at what the engines do
+_NOTED = 30.0  # seconds to wait for the report of an engine's end
+_AGAIN = 1.0  # seconds between two checks of the engines
 LATE = 10.0  # seconds that outputs may come after the result
 LONGEST_ERROR = 200  # characters
 _START_ANEW = "To start again: %gpu_cluster stop, then %gpu_cluster"
@@ -108,7 +108,7 @@ class Engine:
 
 
 class EngineNumber(int):
-    """The number of an engine, which f-strings write with its GPUs: ipyparallel's outputs then show both."""
+    """An engine's number that f-strings write with the GPUs, so that ipyparallel's outputs show both."""
 
     _text: str
 
@@ -125,7 +125,7 @@ class EngineNumber(int):
 
 
 class EngineTable:
-    """What engines do, and the memory in use on their GPUs. Shows itself as text and as HTML."""
+    """The states of engines, and the memory in use on their GPUs. Shows itself as text and as HTML."""
 
     _HEADINGS = ("Engine", "GPU", "Memory", "State")
 
@@ -156,19 +156,19 @@ class Cluster:
         client: Any,
         engines: Iterable[Engine],
         *,
-        processes: LocalProcesses | None = None,  # None: somebody else has started them
-        end: Callable[[], None] | None = None,  # None: `stop` only lets go of them
-        how_to_restart: str = "",  # if that is not up to us, as a sentence without its full stop
+        processes: LocalProcesses | None = None,  # None: another program has started the engines
+        end: Callable[[], None] | None = None,  # None: `stop` does not end the engines
+        how_to_restart: str = "",  # if `restart` cannot, a sentence without its full stop
     ) -> None:
         self.client, self._processes, self._end, self._how_to_restart = client, processes, end, how_to_restart
         self.engines = {engine.number: engine for engine in engines}
-        # By the number of an engine: its work, and what it was asked after that. One reply shows it is free.
+        # By engine number: the interrupted work, and a later request. Either reply shows that it is free.
         self._interrupted: dict[int, tuple[Future[Any], ...]] = {}
         self._busy: set[int] = set()
         self._since: dict[int, float] = {}
         self._stopped = threading.Event()
         self._noted = threading.Condition()
-        self._are_noted: set[int] = set()  # engines of whose end was written
+        self._are_noted: set[int] = set()  # engines whose end was reported
         if processes:
             processes.on_end = self._note_end
         else:
@@ -252,8 +252,8 @@ class Cluster:
             raise ClusterError(self.how_to_restart(engines))
         meant = [engine.number for engine in engines]
         if alive := [number for number in meant if number in self.client.ids]:
-            self._processes.expected.update(alive)  # how others have ended is yet to be written
-            # ipyparallel's nanny of an engine kills it, and tells the controller so.
+            self._processes.expected.update(alive)  # the ends of the other engines are still reported
+            # ipyparallel's nanny of each engine kills the engine, and reports its end to the controller.
             self.client.send_signal(signal.SIGKILL, targets=alive, block=False)
         for number in meant:
             self._processes.wait_for_end(number, self.client)
@@ -266,7 +266,7 @@ class Cluster:
 
     def begin(self, numbers: Iterable[int] | None = None) -> None:
         """Return when engines on this machine are ready. Raise ClusterError if one does not start."""
-        assert self._processes is not None  # noqa: S101 - others begin in `join`
+        assert self._processes is not None  # noqa: S101 - other engines start in `join`
         engines = self.find(numbers)
         replies = {}
         claims = current().claims.are_wanted
@@ -316,7 +316,7 @@ class Cluster:
         self._interrupted.update((number, (work,)) for number, work in running.items())
         if left := [number for number in running if self._is_left(number)]:
             self.client.send_signal(signal.SIGINT, targets=left, block=False)
-            # One that comes while an engine replies can cost that reply, but not the next one, too.
+            # An interrupt during a reply can lose that reply, but not also the next reply.
             for number in left:
                 self._interrupted[number] = running[number], self.client[number].apply_async(bool)
             deadline = time.monotonic() + _INTERRUPTED
@@ -333,26 +333,26 @@ class Cluster:
             self._end()
 
     def _is_left(self, number: int) -> bool:
-        """Return whether an engine still runs what was interrupted."""
+        """Return whether an engine still runs interrupted work."""
         work = self._interrupted.get(number, ())
         return bool(work) and not any(one.done() for one in work) and number in self.client.ids
 
     def _name_gpus(self) -> None:
-        """Have ipyparallel write the GPUs of an engine where it writes which engine a result comes from."""
-        # A private dict, with the ids of engines by their numbers, and the other way round: without it, the
-        # number alone is written.
+        """Have ipyparallel write an engine's GPUs behind the engine's number."""
+        # A private dict, from engine numbers to ids and from ids to numbers. Without it, ipyparallel writes
+        # only the number.
         known = getattr(self.client, "_engines", {})
         for number, engine in self.engines.items():
             if number in known:
                 known[EngineNumber(engine)] = known[number]
 
     def _check_controller(self) -> None:
-        """Raise ClusterError if the controller has ended: it never answers then."""
+        """Raise ClusterError if the controller has ended, because then it never answers."""
         if self._processes and not self._processes.has_controller:
             raise ClusterError(f"The controller of the engines has ended. {_START_ANEW}")
 
     def _follow(self) -> None:
-        """Note since when engines are busy or idle, and report those of somebody else's that have ended."""
+        """Note since when engines are busy or idle, and report ended engines that another program started."""
         there = set(self.client.ids)
         while not self._stopped.wait(_AGAIN):
             before, there = there, set(self.client.ids)
@@ -362,7 +362,7 @@ class Cluster:
                 self.busy()
 
     def _note_end(self, number: int, how: str, last: Sequence[str]) -> None:
-        """Write that a process has ended: how, and the last lines that it has written."""
+        """Report how a process has ended, and its last lines of output."""
         if engine := self.engines.get(number):
             text = f"{capitalized(engine.label)}: {how}. {self.how_to_restart([engine])}"
         else:
@@ -373,7 +373,7 @@ class Cluster:
             self._noted.notify_all()
 
     def wait_for_notes(self, numbers: Iterable[int]) -> None:
-        """Return when there is a note for each of these engines that has ended."""
+        """Wait until the ends of all ended engines among these are reported."""
         gone = {*numbers} - {*self.client.ids}
         with self._noted:
             self._noted.wait_for(lambda: self._stopped.is_set() or gone <= self._are_noted, _NOTED)
@@ -386,22 +386,22 @@ def about(engines: Sequence[Engine], one: str, several: str) -> str:
 
 
 def capitalized(text: str) -> str:
-    """Return a text as the beginning of a sentence."""
+    """Return a text with its first letter in upper case."""
     return f"{text[0].upper()}{text[1:]}"
 
 
 def as_line(error: Exception) -> str:
-    """Return an error as a line without a full stop; ipyparallel says which it was in the engine."""
+    """Return an error as a line without a full stop. A RemoteError gives the engine's error."""
     kind = getattr(error, "ename", None) or type(error).__name__
     text = str(getattr(error, "evalue", None) or error).strip().partition("\n")[0].rstrip(".")
     return shortened(text if kind in errors.__all__ else f"{kind}: {text}", LONGEST_ERROR)
 
 
 def busy_engines(client: Any) -> set[int]:
-    """Ask ipyparallel's controller which engines have work: ClusterError if it does not answer in 5 s."""
+    """Return the engines that have work. Raise ClusterError if the controller does not answer in 5 s."""
     answers: SimpleQueue[Mapping[int, Mapping[str, int]]] = SimpleQueue()
 
-    def ask() -> None:  # in a thread that can be left behind: a controller that has ended never answers
+    def ask() -> None:  # in a daemon thread, because a controller that has ended never answers
         with suppress(OSError):  # the client was closed
             answers.put(client.queue_status())
 
@@ -427,20 +427,20 @@ _cluster: Cluster | None = None
 
 
 def running_cluster() -> Cluster | None:
-    """Return the cluster of this process; None if there is none."""
+    """Return the cluster of this process. None: there is none."""
     return None if _cluster is None or _cluster._stopped.is_set() else _cluster  # noqa: SLF001
 
 
 def current_cluster() -> Cluster:
-    """Return the cluster of this process; ClusterError if there is none."""
+    """Return the cluster of this process. Raise ClusterError if there is none."""
     if running := running_cluster():
         return running
     raise ClusterError("No engines run. To start one for each GPU: %gpu_cluster")
 
 
 def use(cluster: Cluster) -> None:
-    """Use a cluster in this process from here on."""
-    global _cluster  # noqa: PLW0603 - a notebook has one
+    """Make a cluster the one that this process uses."""
+    global _cluster  # noqa: PLW0603 - a process has one cluster
     _cluster = cluster
 
 
@@ -454,4 +454,4 @@ def _find_engine(process: GpuProcess) -> Manager | None:
     return Manager(cluster.engines[number].label, how)
 
 
-finders.append(_find_engine)  # so `%gpu_ps` imports nothing of engines if there are none
+finders.append(_find_engine)  # here, so that `%gpu_ps` imports no cluster module

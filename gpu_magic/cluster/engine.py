@@ -1,4 +1,4 @@
-"""What an engine is told at its start: its claims, where it writes a crash, and which rank it is."""
+"""Sets up an engine at its start: its claims, its crash log and its rank."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LOCAL = "127.0.0.1"
 
 
 def begin(log: str, claimed: Sequence[str]) -> None:
-    """Have an engine claim GPUs, by their UUIDs, and write the Python frames of a crash to a file."""
+    """Claim GPUs for this engine, by their UUIDs, and log the Python frames of a crash to a file."""
     tell_jax()
     if claimed:
         current().claims.hold(claimed)
-    # The descriptor stays open: the process writes to it when it crashes.
+    # The descriptor stays open, because the process writes to it when it crashes.
     faulthandler.enable(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), all_threads=False)
 
 
@@ -32,10 +32,10 @@ def rank_variables(hosts: Sequence[str], ports: Mapping[str, Sequence[int]]) -> 
     """Return the variables of each rank.
 
     PyTorch reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (torch.distributed, "Environment variable
-    initialization"), TensorFlow TF_CONFIG ("Multi-worker training with Keras"), and JAX
-    JAX_COORDINATOR_ADDRESS; the rest JAX is told by `tell_jax`. LOCAL_RANK is 0: PyTorch's guides use it as
-    the index of a rank's GPU (`torch.cuda.set_device(LOCAL_RANK)`), and an engine sees its own alone.
-    `hosts` are the addresses of the ranks' hosts; `ports` of each are as many as it has ranks, and two more.
+    initialization"). TensorFlow reads TF_CONFIG ("Multi-worker training with Keras"). JAX reads
+    JAX_COORDINATOR_ADDRESS, and gets the rest from `tell_jax`. LOCAL_RANK is 0, because PyTorch's guides use
+    it as the index of a rank's GPU (`torch.cuda.set_device(LOCAL_RANK)`), and an engine sees only its GPU.
+    `hosts` has the address of each rank's host. `ports` has a port for each rank of a host, and two more.
     """
     free = {host: iter(some) for host, some in ports.items()}
     torch, jax = next(free[hosts[0]]), next(free[hosts[0]])
@@ -60,9 +60,9 @@ def rank_variables(hosts: Sequence[str], ports: Mapping[str, Sequence[int]]) -> 
 
 
 def tell_jax() -> None:
-    """Have `jax.distributed.initialize()` find out which rank this is, without arguments.
+    """Let `jax.distributed.initialize()` find this process's rank without arguments.
 
-    JAX asks its cluster environments, and a class that is derived from `ClusterEnv` is one of them
+    JAX asks its cluster environments, which are the subclasses of `ClusterEnv`
     (jax/_src/clusters/cluster.py).
     """
     if "jax" in sys.modules:
@@ -76,7 +76,7 @@ def _add_environment(jax: str) -> None:
     base: Any = getattr(clusters, "ClusterEnv", None)
     known: Any = getattr(base, "_cluster_types", None)
     if not isinstance(known, list) or any(one.name == "gpu_magic" for one in known):
-        return  # a JAX of another structure asks for the arguments
+        return  # in a JAX with another structure, `initialize` needs its arguments
 
     class Engines(base):  # type: ignore[misc]
         """The engines that gpu_magic has set up."""
@@ -99,5 +99,5 @@ def _add_environment(jax: str) -> None:
         def get_process_id(cls) -> int:
             return int(os.environ["RANK"])
 
-    # Before a scheduler's: engines can be fewer than its job has processes, and in another order.
+    # First, because a scheduler's job can have more processes than engines, and in another order.
     known.insert(0, known.pop(known.index(Engines)))

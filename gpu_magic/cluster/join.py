@@ -1,4 +1,4 @@
-"""Uses engines that ipyparallel has started, on any hosts: each gets its GPUs and its rank.
+"""Uses engines that ipyparallel has started on any hosts, and gives each engine its GPUs and its rank.
 
 `introduce` and `settle` run in the engines.
 """
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 __all__ = ["Introduction", "divide", "introduce", "join", "settle", "start_profile"]
 
 _ANSWER = 60.0  # seconds that engines may take to import gpu_magic and read their machines
-ENDING = 5.0  # seconds that a call may take to end, and the controller to learn of it
-_AGAIN = 0.05  # seconds between two looks
+ENDING = 5.0  # seconds until a call has ended and the controller knows that
+_AGAIN = 0.05  # seconds between two checks
 
 
 class Introduction(NamedTuple):
@@ -61,7 +61,7 @@ def join(
     end: Callable[[], None] | None = None,
     how_to_restart: str = "Only the program that started the engines can restart them",
 ) -> Cluster:
-    """Divide the GPUs of each host among its engines; if one can't be used, none is changed."""
+    """Divide the GPUs of each host among its engines. If one engine cannot be used, no engine changes."""
     if not client.ids:
         raise ClusterError("This client has no engines. Start some, or wait for them.")
     until = time.monotonic() + ENDING
@@ -73,7 +73,7 @@ def join(
     shares = divide(known.values())
     hosts = {number: one.host for number, one in known.items()}
     if len(several := set(hosts.values())) == 1:
-        hosts = dict.fromkeys(hosts, LOCAL)  # their address for each other
+        hosts = dict.fromkeys(hosts, LOCAL)  # where the engines reach each other
     counts = {host: list(hosts.values()).count(host) + 2 for host in hosts.values()}
     speakers = {host: number for number, host in hosts.items()}
     ports = _ask(client, free_ports, {speakers[host]: (count,) for host, count in counts.items()})
@@ -92,15 +92,15 @@ def join(
 
 
 def start_profile(profile: str, count: int | None) -> Cluster:
-    """Start a controller and engines as an IPython profile says; of what fails nothing is left."""
+    """Start a controller and engines with an IPython profile. After an error, no process is left."""
     try:
         ProfileDir.find_profile_dir_by_name(get_ipython_dir(), profile)
     except ProfileDirError:
         make = f"ipython profile create --parallel {profile}"
         raise ClusterError(f"There is no IPython profile {profile}. To make one: {make}") from None
-    # What it logs on the way it would print in the cell.
+    # At lower levels, ipyparallel logs to the cell's output.
     theirs = ipyparallel.Cluster(profile=profile, n=count, log_level=logging.ERROR)
-    # Its own loop: what has begun can be ended at any time.
+    # A separate event loop, so that an interrupt can cancel a step at any time.
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="gpu_magic profile", daemon=True).start()
 
@@ -135,11 +135,11 @@ def start_profile(profile: str, count: int | None) -> Cluster:
 
 
 def divide(engines: Iterable[Introduction]) -> dict[int, tuple[Device, ...]]:
-    """Return the devices of each engine, by its number: within what it was given, and no device twice.
+    """Return the devices of each engine by its number, from those that it was given, and no device twice.
 
-    Engines of one host that were given the same devices get a contiguous share each, in the order of their
-    numbers; the first ones get one more if it does not come out even. Engines that were given devices of
-    their own keep them. A process can use one MIG instance, so of MIG instances each engine gets one.
+    Engines of one host that were given the same devices get contiguous shares, in the order of their numbers.
+    If there is a remainder, the first engines get one device more. Engines that were given different devices
+    keep them. A process can use only one MIG instance, so each engine gets only one.
     """
     shares: dict[int, tuple[Device, ...]] = {}
     by_place = sorted(engines, key=lambda one: (one.host, one.number))
@@ -168,7 +168,7 @@ def divide(engines: Iterable[Introduction]) -> dict[int, tuple[Device, ...]]:
 
 
 def _ask(client: Any, function: Callable[..., Any], given: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
-    """Call a function in engines; return what it returns, by their numbers. Its ClusterErrors are raised."""
+    """Call a function in engines. Return the results by engine number. Raise an engine's ClusterError."""
     deadline = time.monotonic() + _ANSWER
     replies = {number: client[number].apply_async(function, *some) for number, some in given.items()}
     found = {}
@@ -193,12 +193,12 @@ def _version() -> str:
 
 
 def _host() -> str:
-    """Return what tells this engine's machine apart, and is its address for the others."""
+    """Return the name of this engine's machine, which is also its address for other engines."""
     return os.environ.get("GPU_MAGIC_ADDRESS") or socket.gethostname()
 
 
 def introduce(number: int, version: str) -> Introduction:
-    """Say what this engine was given. Nothing is changed."""
+    """Return the GPUs that this engine was given. Change nothing."""
     where = f"Engine {number} on {_host()}"
     if version != _version():
         raise ClusterError(f"{where} has gpu_magic {_version()}. Install {version}, as in this process.")
@@ -215,7 +215,7 @@ def introduce(number: int, version: str) -> Introduction:
 
 
 def settle(number: int, uuids: Sequence[str], variables: Mapping[str, str], only_try: bool) -> None:
-    """Have frameworks see these GPUs in this engine, in the order of `cuda:i`, and tell it its rank."""
+    """Make these GPUs visible in this engine, in the order of `cuda:i`, and set its rank."""
     session = current()
     try:
         choice = apply(session, ",".join(uuids), dry_run=only_try)

@@ -1,4 +1,4 @@
-"""`%gpu_cluster`: engines with a GPU each, for interactive work on several of them."""
+"""`%gpu_cluster`: one engine per GPU, for interactive work on several GPUs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORDS = WORDS["%gpu_cluster"]
 
 
 class GpuClusterMagic:
-    """The magic that starts engines, shows them and ends them."""
+    """The magic that starts, shows, restarts and ends engines."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
@@ -68,7 +68,7 @@ class GpuClusterMagic:
         count, asked = read_count(options.count), {"force": options.force, "profile": options.profile}
         try:
             cluster = gpu_magic.cluster(options.request or None, count=count, **asked)
-        except LaunchError as error:  # which is worded for a launch
+        except LaunchError as error:  # its message names an option of launches
             raise LaunchError(str(error).replace("--gpus 0,1", "%gpu_cluster 0,1")) from None
         print(cluster)
         if not options.profile:

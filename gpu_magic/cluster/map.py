@@ -1,4 +1,4 @@
-"""`gpu_magic.map`: calls of a function, spread over engines by ipyparallel's load-balanced view."""
+"""`gpu_magic.map`: distributes calls over engines with ipyparallel's load-balanced view."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 __all__ = ["map_over"]
 
-# Calls that ipyparallel has for each engine: one runs and the others wait in its scheduler. Those that wait
-# when a call fails still go through, one by one.
+# Calls that ipyparallel has for each engine. One runs, and the others wait in its scheduler. After a failure
+# the waiting calls still go to the engines, one by one.
 _AHEAD = 8
-_QUIET = 0.25  # seconds without a reply: what runs now is in the function
-_LOOK = 0.1  # seconds between two looks at what calls write, and at which engines are there
-_BAR = 1.0  # seconds until a bar is shown
+_QUIET = 0.25  # seconds without a reply, after which all calls that run are in the function
+_LOOK = 0.1  # seconds between two checks of the output and of the engines
+_BAR = 1.0  # seconds until a progress bar is shown
 _NAME, _ITEM = 40, 60  # characters in a message
 
 
 def map_over(fn: Callable[[Any], Any], items: Iterable[Any], gpus: str) -> list[Any]:
-    """Do what `gpu_magic.map` does; `gpus` is as typed after `%gpus`."""
+    """Run `gpu_magic.map`, with `gpus` as typed after `%gpus`."""
     cluster = current_cluster()
     if not callable(fn):
         raise ClusterError(f"{fn!r:.40} is not a function, which map calls with each item.")
@@ -58,12 +58,12 @@ def map_over(fn: Callable[[Any], Any], items: Iterable[Any], gpus: str) -> list[
         raise ClusterError(str(error)) from None
     try:
         return calls.results()
-    except BaseException as error:  # noqa: BLE001 - also an interrupt; it is raised
+    except BaseException as error:  # noqa: BLE001 - also an interrupt, which is raised
         raise calls.end(error) from None
 
 
 def _numbers_with(cluster: Cluster, gpus: str) -> list[int]:
-    """Return the engines that have GPUs, as typed after `%gpus`; a number is that GPU of each machine."""
+    """Return the engines with the GPUs of a `%gpus` argument. A number means that GPU on each machine."""
     request = parse(gpus)
     devices = [(number, device) for number, engine in cluster.engines.items() for device in engine.devices]
     found: set[int] = set()
@@ -82,7 +82,7 @@ def _is(device: Device, name: str) -> bool:
 
 
 class _Calls:
-    """Calls of a function with each of some items. `results` runs them, and `end` ends what still runs."""
+    """The calls of a function with each item. `results` runs the calls, and `end` ends running calls."""
 
     def __init__(
         self, cluster: Cluster, numbers: Sequence[int], function: Callable[[Any], Any], items: Sequence[Any]
@@ -93,17 +93,17 @@ class _Calls:
         ready = [pickled(f"Item {position}", item) for position, item in enumerate(items)]
         self._files = self._function.files.union(*(item.files for item in ready))
         self._ready = deque(enumerate(item.text for item in ready))
-        self._kept: dict[int, Any] = {}  # whether an engine has the function: AsyncResults by engines
-        self._open: dict[int, Any] = {}  # what was sent and has not come back: AsyncResults by position
-        # Positions of items whose calls have returned; None: an engine has the function.
+        self._kept: dict[int, Any] = {}  # AsyncResults of `keep`, by engine number
+        self._open: dict[int, Any] = {}  # AsyncResults of unfinished calls, by position
+        # Positions of items whose calls have returned. None: `keep` has returned in an engine.
         self._done: SimpleQueue[int | None] = SimpleQueue()
         self._found: dict[int, Any] = {}
-        # By the position of the item: the call, what ipyparallel collects of its output, and what was shown.
-        # The client itself forgets a call's output with its reply, which may be there before we look.
+        # By position of the item: the call, the output that ipyparallel collects, and how much was shown.
+        # The client drops a call's output with the reply, which may arrive before the output is read.
         self._output: dict[int, tuple[Any, Mapping[str, Any], dict[str, int]]] = {}
 
     def results(self) -> list[Any]:
-        """Run the calls; return their results in the order of the items."""
+        """Run the calls. Return the results in the order of the items."""
         sources = {file: lines for file in self._files if (lines := linecache.getlines(file))}
         for number in self._numbers:
             reply = self._client[number].apply_async(keep, self._token, self._function.text, sources)
@@ -115,7 +115,7 @@ class _Calls:
         try:
             while len(self._found) < len(self._items):
                 self._receive(look - time.monotonic())
-                # Engines that do something else take part later: a call that waits can't go to them.
+                # Busy engines join later. Until then no call waits, because it could not move to them.
                 if len(view.targets) < len(self._kept):
                     view.targets = [number for number, reply in self._kept.items() if reply.done()]
                 ahead = _AHEAD if len(view.targets) == len(self._kept) else 1
@@ -128,7 +128,7 @@ class _Calls:
                     look = time.monotonic() + _LOOK
                     self._show()
                     if self._ended():
-                        raise ClusterError("An engine has ended.")  # `end` says which
+                        raise ClusterError("An engine has ended.")  # `end` names the engine
                     if bar is None and look >= begun + _BAR:
                         bar = progress(desc=self._name, total=len(self._items), unit="call", disable=None)
                     if bar is not None:
@@ -138,13 +138,13 @@ class _Calls:
             if bar is not None:
                 bar.update(len(self._found) - bar.n)
                 bar.close()
-                # Its `__del__` must not wait for the garbage collector: an interrupt there is lost.
+                # Delete the bar here, because an interrupt during a later `__del__` is lost.
                 bar = None
         self._forget()
         return [self._found[position] for position in range(len(self._items))]
 
     def _receive(self, seconds: float) -> None:
-        """Take the next result that comes within some seconds."""
+        """Store the next result that arrives within some seconds, or raise its error."""
         with suppress(Empty):
             position = self._done.get(timeout=max(seconds, 0))
             if position is None:
@@ -159,15 +159,15 @@ class _Calls:
             del self._open[position]
 
     def end(self, error: BaseException) -> BaseException:
-        """End the calls that run, restart engines that have ended or go on; return the error in words."""
-        with suppress(KeyboardInterrupt), uninterrupted():  # what has ended the calls is raised
+        """End running calls. Restart engines that have ended or still run. Return the error to raise."""
+        with suppress(KeyboardInterrupt), uninterrupted():  # the first error is raised
             forgotten = self._forget()
-            # All that begins now returns by itself. An interrupt is for the rest: one that reaches an engine
-            # between two calls can cost the reply to one of them.
+            # Calls that start now return at once. Only the others need an interrupt. An interrupt between two
+            # calls of an engine can lose the reply to one of them.
             waiting = {*self._open.values(), *forgotten.values()}
             while waiting and (replies := wait(waiting, _QUIET, FIRST_COMPLETED)).done:
                 waiting = replies.not_done
-            # Engines that do something else are left to it.
+            # Engines that are busy with other work are not interrupted.
             own = {number: reply for number, reply in forgotten.items() if self._kept[number].done()}
             left = self._cluster.interrupt(own)
             self._show(LATE)
@@ -181,12 +181,12 @@ class _Calls:
         return error
 
     def _forget(self) -> dict[int, Any]:
-        """Have the engines forget the function; return their replies, by their numbers."""
+        """Have the engines forget the function. Return their AsyncResults by engine number."""
         there = [number for number in self._numbers if number in self._client.ids]
         return {number: self._client[number].apply_async(forget, self._token) for number in there}
 
     def _ended(self) -> list[Engine]:
-        """Return the engines that have ended meanwhile."""
+        """Return the engines of these calls that have ended."""
         return [engine for engine in self._cluster.ended if engine.number in self._numbers]
 
     def _failed(self, failure: Failure, number: int, position: int | None) -> CallFailed:
@@ -195,9 +195,9 @@ class _Calls:
             what = f"{capitalized(self._item(position))} failed"
         text = failure.text
         shell = get_ipython()
-        # IPython before 8.1 calls cells in tracebacks by their files.
+        # IPython before 8.1 names cells in tracebacks by their files.
         call_cell = getattr(shell and shell.compile, "format_code_name", None)
-        for file in self._files:  # cells have the names that they have in the notebook's own tracebacks
+        for file in self._files:  # name cells as the notebook's own tracebacks do
             if call_cell is not None and (cell := call_cell(file)):
                 text = text.replace(f'File "{file}"', " ".join(cell))
         label = self._cluster.engines[number].label
@@ -209,18 +209,18 @@ class _Calls:
             for position, reply in self._open.items()
             if not reply.done() or getattr(reply.exception(), "ename", "") == "EngineError"
         ]
-        position = lost[0] if len(lost) == 1 else None  # else it can't be known which of them has run
+        position = lost[0] if len(lost) == 1 else None  # with several, the one that ran is unknown
         work = f"calls of {self._name}" if position is None else self._item(position)
         return CallFailed(
             f"{about(ended, 'has', 'have')} ended during {work}.", position, ended[0].number, ""
         )
 
     def _item(self, position: int) -> str:
-        """Return what a message calls an item: its position and itself, `item 3 (0.01)`."""
+        """Return an item as messages name it: `item 3 (0.01)`."""
         return f"item {position} ({shortened(reprlib.repr(self._items[position]), _ITEM)})"
 
     def _show(self, seconds: float = 0) -> None:
-        """Show what calls have written since the last time, also what comes so late after a result."""
+        """Show the calls' new output. After a result, wait up to `seconds` for late output."""
         for position, (reply, written, shown) in list(self._output.items()):
             is_whole = reply.done() and reply.wait_for_output(seconds)
             for stream in ("stdout", "stderr"):
@@ -229,7 +229,7 @@ class _Calls:
                 lines = text[first : shown[stream]].splitlines()
                 if lines:
                     text = "".join(f"[{position}] {line}\n" for line in lines)
-                    tqdm.write(text, file=getattr(sys, stream), end="")  # above a bar
+                    tqdm.write(text, file=getattr(sys, stream), end="")  # above the progress bar
             if is_whole:
                 for output in written["outputs"]:
                     display(output["data"], metadata=output["metadata"], raw=True)

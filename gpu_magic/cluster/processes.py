@@ -1,4 +1,4 @@
-"""The processes of engines on this machine: a controller and the engines, each under a guardian."""
+"""The processes of a cluster on this machine: a controller and engines, each under a guardian."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalProcesses", "own_places"]
 
-# Seconds: what the nanny of an engine may take to tell the controller that the engine has ended; how long
-# processes may take to answer, and to end.
+# Seconds that an engine's nanny may take to report the engine's end to the controller, and that processes may
+# take to answer and to end.
 _LINGER, _WAIT, _END = 5, 60, 30
-# Milliseconds between two heartbeats, by which the controller also finds new engines; and how many may be
-# missed. Hearts beat in a thread of libzmq's, whatever Python does (ipyparallel/controller/heartmonitor.py).
+# Milliseconds between two heartbeats, by which the controller also finds new engines, and how many an engine
+# may miss. A thread of libzmq answers them, also if Python is busy (ipyparallel/controller/heartmonitor.py).
 _BEAT, _MISSED = 250, 120
-_AGAIN = 0.02  # seconds between two looks
-# Seconds that ipyparallel's client waits for the controller before it is seen whether that still runs.
+_AGAIN = 0.02  # seconds between two checks
+# Seconds that ipyparallel's client waits for the controller between two checks that the controller runs.
 _ANSWER = 5
-# Ports of a controller: ipyparallel 9.2 has 18, and looks up those that it is not given.
+# Ports for a controller. ipyparallel 9.2 uses 18, and finds more ports itself if it gets fewer.
 _PORTS = 20
-_CONTROLLER = -1  # its number, beside those of the engines
-# Connection files: those that the controller writes, and the one that engines wait for.
+_CONTROLLER = -1  # the controller's number; engines count from 0
+# Connection files: two that the controller writes, and the one that engines wait for.
 _FOR_CLIENTS, _FOR_ENGINES, _ENGINES = "ipcontroller-client.json", "ipcontroller-engine.json", "engines.json"
 _MOST_SHOWN, _MOST_LINES = 16 << 10, 10  # bytes and lines of a log
 
 
 class LocalProcesses:
-    """The controller and the engines, from their start to their end. Each part has the GPUs of an engine."""
+    """The processes of the controller and the engines. Each of `parts` has the GPUs of an engine."""
 
-    # Called in a thread if a process has ended by itself: with its number, how (`ended by SIGKILL`), and the
-    # last lines that it has written outside of cells.
+    # Called in a thread if a process ends by itself, with its number, how it ended (`ended by SIGKILL`), and
+    # its last lines of output outside cells.
     on_end: Callable[[int, str, Sequence[str]], None] | None = None
 
     def __init__(self, parts: Sequence[Selection]) -> None:
@@ -57,8 +57,8 @@ class LocalProcesses:
         self._security = self._folder / "security"
         self._security.mkdir(mode=0o700)
         self._running: dict[int, tuple[Guarded, threading.Thread]] = {}
-        self._ended: dict[int, str] = {}  # how, by the number
-        self.expected: set[int] = set()  # engines that are about to be ended
+        self._ended: dict[int, str] = {}  # how processes ended, by number
+        self.expected: set[int] = set()  # processes that gpu_magic ends itself
         try:
             timing = f"--ping={_BEAT}", f"--HeartMonitor.max_heartmonitor_misses={_MISSED}"
             self._run(_CONTROLLER, "controller", [*own_places(), "--nodb", "--usethreads", *timing], {})
@@ -69,7 +69,7 @@ class LocalProcesses:
             raise
 
     def start(self, number: int) -> None:
-        """Start an engine, also in the place of one that has ended."""
+        """Start an engine, also again after its end."""
         wait = f"--IPEngine.wait_for_url_file={_WAIT}", f"--timeout={_WAIT}"
         options = [f"--file={self._security / _ENGINES}", f"--IPEngine.id={number}", *wait]
         variables = {**self._parts[number].variables, **self._ranks[number]}
@@ -78,8 +78,9 @@ class LocalProcesses:
     def connect(self, client_class: Any) -> Any:
         """Connect ipyparallel's client, and then let the engines connect.
 
-        A client that connects while engines do can miss one: it asks for a list, and subscribes to what
-        changes only then. And the controller writes its file in place, so an engine could read a part of it.
+        A client that connects at the same time as an engine can miss the engine, because it subscribes to
+        changes only after it has read the list of engines. The controller writes the connection file in
+        place, so an engine could also read a partial file.
         """
         for_clients, for_engines = files = [self._security / name for name in (_FOR_CLIENTS, _FOR_ENGINES)]
         self.wait_for_answer(_CONTROLLER, lambda: all(map(_is_whole, files)))
@@ -95,15 +96,15 @@ class LocalProcesses:
         return clients[0]
 
     def wait_for_answer(self, number: int, has_answered: Callable[[], bool]) -> None:
-        """Wait until a process has answered: ClusterError if it has ended, or takes over a minute."""
+        """Wait until a process has answered. Raise ClusterError if it has ended or takes over a minute."""
         self._wait(has_answered, _WAIT, f"{_name(number)} did not answer within {_WAIT} s.", number)
 
     def wait_for_start(self, number: int, client: Any) -> None:
-        """Wait until the controller has an engine."""
+        """Wait until the controller has registered an engine."""
         self.wait_for_answer(number, lambda: number in client.ids)
 
     def wait_for_end(self, number: int, client: Any) -> None:
-        """Wait until nothing of an engine is left, and the controller knows."""
+        """Wait until all processes of an engine have ended, and the controller knows that."""
         thread = self._running[number][1]
         says = f"{_name(number)} did not end within {_END} s. To end all engines: %gpu_cluster stop"
         self._wait(lambda: not thread.is_alive() and number not in client.ids, _END, says)
@@ -124,16 +125,16 @@ class LocalProcesses:
         return _CONTROLLER not in self._ended
 
     def number_of(self, pid: int) -> int | None:
-        """Return the number of the engine that a process belongs to; None if there is none."""
+        """Return the number of the engine that a process belongs to. None: no engine's process."""
         guardians = {guarded.pid: number for number, (guarded, _) in self._running.items() if number >= 0}
         return next((number for one, number in guardians.items() if descends_from(pid, (one,))), None)
 
     def log(self, number: int) -> Path:
-        """Return the file with what a process has written, outside of cells."""
+        """Return the file with a process's output outside cells."""
         return self._folder / f"engine{number}.log"
 
     def end(self) -> None:
-        """End all of them, and return when nothing of them is left."""
+        """End the controller and the engines. Return when no process is left."""
         self.expected |= self._running.keys()
         for guarded, _ in self._running.values():
             guarded.end()
@@ -142,10 +143,10 @@ class LocalProcesses:
         self._files.remove()
 
     def _run(self, number: int, program: str, options: list[str], set_: Mapping[str, str | None]) -> None:
-        # Variables for programs of ipyparallel would lead them to another cluster.
+        # Variables of ipyparallel would connect its programs to another cluster.
         own = {name: value for name, value in os.environ.items() if not name.startswith("IPP_")}
-        self.log(number).unlink(missing_ok=True)  # that of the one before
-        # -P: a file of the user's must not stand in for a module of Python's.
+        self.log(number).unlink(missing_ok=True)  # the log of an earlier process
+        # -P, so that a file of the user cannot replace a module of Python.
         words = [sys.executable, "-P", "-m", f"ipyparallel.{program}", f"--profile-dir={self._folder}"]
         guarded = Guarded(
             [*words, "--log-level=CRITICAL", *options],
@@ -171,21 +172,21 @@ class LocalProcesses:
                     self.on_end(number, self._ended[number], self._last_lines(number))
 
     def _last_lines(self, number: int) -> list[str]:
-        """Return the end of what a process has written, outside of cells."""
+        """Return a process's last lines of output outside cells."""
         try:
             text = self.log(number).read_bytes()[-_MOST_SHOWN:].decode(errors="replace")
         except OSError:
             return []
         lines = [line for line in text.splitlines() if line.strip() and "[KernelNanny" not in line]
-        # The frames of a crash, of which the first are the user's (faulthandler).
+        # After a crash, the first frames of faulthandler are the user's.
         fatal = next((place for place, line in enumerate(lines) if line.startswith("Fatal ")), None)
         return lines[-_MOST_LINES:] if fatal is None else lines[fatal : fatal + _MOST_LINES]
 
 
 def own_places() -> list[str]:
-    """Return options of a controller for an address of its own, and ports that Linux gives to no program.
+    """Return options for a controller: a random loopback address, and ports that Linux does not assign.
 
-    A port that another program takes before the controller listens there ends it, or one of its threads.
+    If another program opens a port before the controller does, the controller or one of its threads ends.
     """
     address = ".".join(["127", *(str(SystemRandom().randint(1, 254)) for _ in range(3))])
     ports = ",".join(map(str, free_ports(_PORTS)))

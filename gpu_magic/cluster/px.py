@@ -18,18 +18,18 @@ from gpu_magic.text import counted
 
 __all__ = ["add_px"]
 
-_PATIENCE = 2.0  # seconds that engines may go on after the first has failed
+_PATIENCE = 2.0  # seconds that engines may still run after one has failed
 _AGAIN = 0.2
 
 
 class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
-    """ipyparallel's result of a cell, which names an engine that has failed while others wait for it."""
+    """ipyparallel's result of a cell, which also reports a failed engine while other engines still run."""
 
     _failed_at: float | None = None
     _is_noted = False
 
     def wait(self, timeout: float | None = -1, return_when: str | None = None) -> Any:
-        """Wait as ipyparallel does, and write a line if an engine has failed and others go on."""
+        """Wait as ipyparallel does. Print a line if an engine has failed while other engines still run."""
         if return_when is not None or timeout == 0:
             return super().wait(timeout, return_when=return_when)
         deadline = math.inf if timeout is None or timeout < 0 else time.monotonic() + timeout
@@ -40,9 +40,9 @@ class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
         return True
 
     def get(self, *args: Any, **options: Any) -> Any:
-        """Return what ipyparallel does, once what the engines wrote is here, too.
+        """Return ipyparallel's result after the engines' output has arrived.
 
-        Outputs may come after the result, and ipyparallel gives them what is left of its first two seconds.
+        Output can arrive after the result. ipyparallel waits for the output for at most 2 s.
         """
         try:
             return super().get(*args, **options)
@@ -69,24 +69,24 @@ class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
             )
 
     def _iopub_streaming_output_callback(self, eid: int, msg_future: Any, msg: Any) -> None:
-        # What came before the cell looked has no header: one engine's would take the place of another's.
+        # Output from before the wait has no parent header. One engine's would replace another's.
         parent = msg.get("parent_header") or {"msg_id": msg_future.msg_id}
         super()._iopub_streaming_output_callback(eid, msg_future, {**msg, "parent_header": parent})
 
 
 class PxMagics(ParallelMagics):  # type: ignore[misc]
-    """ipyparallel's magics, with interrupts that end.
+    """ipyparallel's magics, with interrupts that wait for the engines.
 
-    ipyparallel sends a signal to the engines and goes on. Here what has not ended after 5 s is named, and the
-    next cell says so instead of waiting for it.
+    ipyparallel sends a signal to the engines and does not wait. These magics name the engines that still run
+    after 5 s. The next cell raises an error instead of waiting for these engines.
     """
 
-    signal_on_interrupt = None  # not ipyparallel's own way
+    signal_on_interrupt = None  # `_interrupt` sends the signal
     _last_result: PxResult | None = None
 
     @property
     def last_result(self) -> PxResult | None:
-        """What the latest cell has come to, for `%pxresult`."""
+        """The result of the latest cell, for `%pxresult`."""
         return self._last_result
 
     @last_result.setter
@@ -96,7 +96,7 @@ class PxMagics(ParallelMagics):  # type: ignore[misc]
         self._last_result = result
 
     def parallel_execute(self, cell: str, *args: Any, **options: Any) -> Any:
-        """Run a cell in the engines that are meant."""
+        """Run a cell in the target engines."""
         targets = self.view.targets
         try:
             cluster = current_cluster()
@@ -109,7 +109,7 @@ class PxMagics(ParallelMagics):  # type: ignore[misc]
         try:
             return super().parallel_execute(cell, *args, **options)
         except (KeyboardInterrupt, TimeoutError) as error:
-            # With --no-stream, ipyparallel goes on to show a result that is not there: another error.
+            # With --no-stream, ipyparallel then shows the missing result, which raises TimeoutError.
             interrupt = error if isinstance(error, KeyboardInterrupt) else error.__context__
             if not isinstance(interrupt, KeyboardInterrupt):
                 raise
@@ -117,15 +117,15 @@ class PxMagics(ParallelMagics):  # type: ignore[misc]
             raise interrupt from None
         finally:
             self.view.targets = targets
-            cluster.wait_for_notes(numbers)  # the controller knows earlier that an engine has ended
+            cluster.wait_for_notes(numbers)  # the controller knows of an end before the report
 
     def _interrupt(self, cluster: Cluster) -> list[str]:
-        """Interrupt the engines; return what has not come of it."""
+        """Interrupt the engines. Return a line about engines that still run."""
         if (result := self.last_result) is None:
             return []
         running = dict(zip(result._targets, result._children, strict=True))  # noqa: SLF001
         if there := [number for number in running if number in cluster.client.ids]:
-            cluster.client.abort(result, targets=there, block=False)  # where it has not begun
+            cluster.client.abort(result, targets=there, block=False)  # queued cells
         left = cluster.interrupt(running)
         return [cluster.still_running(left)] if left else []
 

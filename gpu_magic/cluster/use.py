@@ -1,4 +1,4 @@
-"""Engines on GPUs, and what is called in them: `gpu_magic.cluster` and `gpu_magic.map`."""
+"""Engines on GPUs, and calls in them: `gpu_magic.cluster` and `gpu_magic.map`."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def cluster(
             made = _start(
                 ipyparallel, divide(pick(session, wanted, count, Options(force=force), claims=claims))
             )
-        finally:  # the engines have claimed them
+        finally:  # the engines have their own claims
             claims.release()
     use(made)
     from gpu_magic.cluster.px import add_px  # loads ipyparallel's magics, and IPython
@@ -125,7 +125,7 @@ def _start(ipyparallel: Any, parts: Sequence[Selection]) -> Cluster:
 
 
 @public
-def map(  # noqa: A001 - it is `gpu_magic.map`; nothing here uses Python's own
+def map(  # noqa: A001 - it is `gpu_magic.map`; this module does not use the built-in
     fn: Callable[[Item], Result],
     items: Iterable[Item],
     *,
@@ -167,6 +167,6 @@ def map(  # noqa: A001 - it is `gpu_magic.map`; nothing here uses Python's own
 
     """
     current_cluster()
-    from gpu_magic.cluster.map import map_over  # loads ipyparallel, which is there now
+    from gpu_magic.cluster.map import map_over  # loads ipyparallel, which is installed if engines run
 
     return map_over(fn, items, normalize_request(gpus))
