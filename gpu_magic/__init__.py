@@ -8,7 +8,7 @@
 The same from Python: `gpu_magic.gpus()`, `.choose("1,3")`, `.guard()`, `.on_gpu(0)`,
 `.devices_of(model)`, `.to_gpu(model)`, `.gpu_free()`, `.panel()`.
 
-The public names are listed in `__init__.pyi`. Nothing is imported before it is used.
+`__init__.pyi` lists the public names. Each name is imported on first use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import gpu_magic.process.drivers as _drivers
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-del _drivers  # it is imported to ask before every fork
+del _drivers  # imported only for its hook, which asks the CUDA driver before each fork
 
 __version__ = "0.1.0"
 
@@ -44,14 +44,14 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
-    """Tell a Jupyter server which module shows it the GPUs."""
+    """Return the module of gpu_magic's Jupyter Server extension."""
     return [{"module": "gpu_magic.server.extension"}]
 
 
 @cache
 def _homes() -> dict[str, str]:
-    """Return the module of each public name, as listed in the stub: `from MODULE import NAME as NAME`."""
-    with open(f"{__file__}i", encoding="utf-8") as stub:  # noqa: PTH123 - pathlib takes longer to import than all else
+    """Return the module of each public name. The stub has `from MODULE import NAME as NAME`."""
+    with open(f"{__file__}i", encoding="utf-8") as stub:  # noqa: PTH123 - importing pathlib takes longer than all else
         words = list(map(str.split, stub))
     return {line[3]: line[1] for line in words if line[2:5:2] == ["import", "as"]}
 
@@ -59,7 +59,7 @@ def _homes() -> dict[str, str]:
 def __getattr__(name: str) -> Any:
     __tracebackhide__ = True
     if name == "__all__":
-        return sorted(_homes().keys() - {"map"})  # `import *` leaves Python's own
+        return sorted(_homes().keys() - {"map"})  # `import *` must not replace the built-in
     home = None if name.startswith("__") else _homes().get(name)
     if home is None:
         raise AttributeError(f"module 'gpu_magic' has no attribute {name!r}")
@@ -71,10 +71,10 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """The package. A folder does not hide the function of its name: `gpu_magic.fit` is the function."""
+    """The class of the package. A subpackage does not hide the function with its name, such as `fit`."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        # Python sets a folder that is imported as an attribute of its package.
+        # Python sets each imported subpackage as an attribute of its package.
         if not (isinstance(value, ModuleType) and name in _homes()):
             super().__setattr__(name, value)
 

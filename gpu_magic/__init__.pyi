@@ -1,5 +1,5 @@
-# The public names and the modules they live in, listed once: for type checkers as it stands, and at run time
-# read by `__getattr__` in __init__.py (the way of SPEC 1, "Lazy loading of submodules and functions").
+# The only list of the public names and their modules. Type checkers read it. At run time, `__getattr__` in
+# __init__.py reads it (as in SPEC 1, "Lazy loading of submodules and functions").
 
 from IPython.core.interactiveshell import InteractiveShell
 

@@ -1,6 +1,6 @@
-"""`gpu-magic` in a shell: the table of GPUs, and commands on GPUs of one's choice.
+"""`gpu-magic` in a shell: shows the GPUs, and launches commands on the GPUs you choose.
 
-What an action needs is imported when it is asked for: without the others' the table takes a third less.
+Each action imports its own modules, so the table takes a third less time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ examples:
 """
 
 
-# The options of `gpu-magic launch`, which are before the command: how each is typed, and what it means.
+# The options of `gpu-magic launch`, which precede the command, and their help.
 LAUNCH_OPTIONS = {
     "--gpus 2,0": "GPUs, as typed after %gpus: 2,0 or auto:2; by default those of this shell",
     "-n, --count 2": "only the first two of these GPUs",
@@ -54,7 +54,7 @@ LAUNCH_OPTIONS = {
     "--dry-run": "print the command, start nothing",
     "--json": "first print a line of JSON: the picked GPUs, or why nothing was started and when to try again",
 }
-# Seconds after which to try again if the GPUs are not free.
+# Seconds until the next try if the GPUs are not free.
 _RETRY_AFTER = 60
 
 # The options of `gpu-magic kernel install`.
@@ -74,7 +74,7 @@ _ACTIONS = ("launch", "doctor", "kernel", "install", "list", "remove")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status: a command's own, or 2 if the line can't be run."""
+    """Run the command line. Return the exit status: 2 after an error of gpu_magic, else the action's."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     _accept_any_text()
     is_launch = words[:1] == ["launch"]
@@ -88,17 +88,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GpuMagicError as error:
         print("gpu-magic:", _in_a_shell(error), file=sys.stderr)
         return 2
-    except KeyboardInterrupt:  # a command that has started gets its interrupts itself
+    except KeyboardInterrupt:  # before `_start`, which passes interrupts to the command
         if is_launch:
             print("gpu-magic: Interrupted. Nothing was started.", file=sys.stderr)
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # who has read it, as `head` does, is gone; so nothing is to be written at exit
+    except BrokenPipeError:  # the reader, such as `head`, has ended, so Python must not write at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with a line in one line."""
+    """An argument parser with error messages of one line."""
 
     def error(self, message: str) -> NoReturn:
         typed = re.search("invalid choice: '(.+?)'", message)
@@ -108,14 +108,14 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _accept_any_text() -> None:
-    """Have what a terminal's encoding lacks shown as `?`: names come from the machine and can be any."""
+    """Print `?` for characters that the terminal's encoding lacks. Names can contain any characters."""
     for stream in sys.stdout, sys.stderr:
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")
 
 
 def _read(words: Sequence[str]) -> argparse.Namespace:
-    """Read a line; for what is no option, print the nearest of those of the action it was typed for."""
+    """Parse the words. For an unknown option, exit and suggest the nearest option of the action."""
     parser = _Parser(
         "gpu-magic",
         description="Show the GPUs of this machine, and launch commands on them.",
@@ -130,7 +130,7 @@ def _read(words: Sequence[str]) -> argparse.Namespace:
     doctor = actions.add_parser("doctor", help="show what is wrong with the GPUs: gpu-magic doctor --help")
     form = doctor.add_mutually_exclusive_group()
     form.add_argument("--report", action="store_true", help="text for an issue, without names and paths")
-    # Without a default, which would hide that of a --json before "doctor".
+    # Without a default, which would overwrite a --json before "doctor".
     form.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="everything as JSON")
     about_kernels = "Jupyter kernels that start with GPUs: gpu-magic kernel --help"
     kernel = actions.add_parser("kernel", help=about_kernels)
@@ -150,7 +150,7 @@ def _read(words: Sequence[str]) -> argparse.Namespace:
     if first != "--json" and first in re.findall(r"--?[a-z-]+", " ".join(LAUNCH_OPTIONS)):
         parser.error(f"{first} goes behind launch")
     options, unknown = parser.parse_known_args(words)
-    if options.action == "launch":  # `main` has read it if it is the first word
+    if options.action == "launch":  # not the first word, which `main` handles
         parser.error(f"{words[0]} comes before launch")
     if unknown:
         asked = kernels.choices[options.kernel] if options.action == "kernel" else parser
@@ -164,7 +164,7 @@ def _read(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    """Print what is wrong; the exit status is 1 if something is."""
+    """Print the diagnosis. Return the exit status: 1 if something is wrong."""
     from gpu_magic.doctor.diagnosis import diagnose
 
     found = diagnose("shell")
@@ -201,7 +201,7 @@ def _kernel(options: argparse.Namespace) -> int:
 
 
 def _launch(words: Sequence[str]) -> int:
-    """Run a command to its end; pass signals on to it."""
+    """Run a command to its end, and pass signals on to it."""
     from gpu_magic.gpus.choice import gpu_notes
     from gpu_magic.launch.launch import prepare
     from gpu_magic.launch.output import RankLines
@@ -237,7 +237,7 @@ def _launch(words: Sequence[str]) -> int:
     try:
         task.check()
     except CommandFailed as failure:
-        # Of ranks, the cause stands somewhere between what they have written.
+        # The traceback of a failed rank can be anywhere in the mixed output of the ranks.
         if task.has_ranks or task.causes or task.failure:
             print(f"gpu-magic: {failure}", file=sys.stderr)
     code = task.code or 0
@@ -245,7 +245,7 @@ def _launch(words: Sequence[str]) -> int:
 
 
 def _picked(task: Task) -> dict[str, Any]:
-    """Return what `--json` prints before a command runs."""
+    """Return the record that `--json` prints before a command starts."""
     from gpu_magic.gpus.auto import held_by
 
     picked = [record_of(device) for device in task.devices]
@@ -257,7 +257,7 @@ def _picked(task: Task) -> dict[str, Any]:
 
 
 def _refusal(error: GpuMagicError) -> dict[str, Any]:
-    """Return what `--json` prints if nothing is started; `retry_after` is null if waiting cannot help."""
+    """Return the record that `--json` prints if nothing starts. `retry_after` is null if no retry helps."""
     from gpu_magic.gpus.auto import held_by
 
     is_later = isinstance(error, NotFreeError)
@@ -275,7 +275,7 @@ def _in_a_shell(error: GpuMagicError) -> str:
 
 
 def _waiting_lines() -> Callable[[Wait[Any]], None]:
-    """Return what prints for whom a command waits: at first, and when that changes, at most once a minute."""
+    """Return a callback that prints the users of the GPUs first and after changes, at most once a minute."""
     said, next_at = "", 0.0
 
     def show(wait: Wait[Any]) -> None:
@@ -292,7 +292,7 @@ def _waiting_lines() -> Callable[[Wait[Any]], None]:
 
 
 def _start(task: Task) -> None:
-    """Start a command; pass signals on to it, those that come meanwhile included."""
+    """Start a command, and pass signals on to it, also those that arrive during the start."""
     came: list[int] = []
 
     def pass_on(number: int, _: object) -> None:
@@ -302,7 +302,7 @@ def _start(task: Task) -> None:
     for number in signal.SIGINT, signal.SIGTERM:
         signal.signal(number, pass_on)
     task.start(is_attached=True)
-    if came:  # also to those of its processes that were started since
+    if came:  # again, for processes that have started since
         pass_on(came[-1], None)
 
 

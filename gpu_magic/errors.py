@@ -1,4 +1,4 @@
-"""What can go wrong, in words for the person who typed it."""
+"""The exceptions and warnings of gpu_magic."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class GpuMagicError(Exception):
 
 
 class _OneLineError(GpuMagicError, ValueError):
-    """One line: what is wrong, what was expected, the nearest thing that would work."""
+    """An error with a message of one line: what is wrong, and what to type."""
 
     def __init__(self, message: str) -> None:
-        # It can quote a mask or a name, and those can hold anything, of any length.
+        # A message can quote variables and names, which can have any characters and any length.
         super().__init__(one_line(message))
 
 
@@ -94,7 +94,7 @@ class ClusterError(_OneLineError):
 
 
 class LineError(_OneLineError):
-    """What is typed behind a magic, or in a shell, can't be read; nothing was done."""
+    """The line of a magic or of `gpu-magic` cannot be parsed. Nothing has changed."""
 
 
 class ProcessError(_OneLineError):
@@ -109,21 +109,21 @@ class CudaInitializedError(GpuMagicError, RuntimeError):
     """CUDA has started, so another choice comes too late. Nothing has changed."""
 
 
-class KernelRestarting(GpuMagicError):  # noqa: N818 - no error: what was asked for is under way
+class KernelRestarting(GpuMagicError):  # noqa: N818 - not an error: the user asked for the restart
     """The kernel is about to restart, so the rest of the cell does not run."""
 
-    def _render_traceback_(self) -> list[str]:  # IPython's protocol: no frames, there is nothing to mend
+    def _render_traceback_(self) -> list[str]:  # IPython's protocol: no frames, because nothing is wrong
         return [str(self)]
 
 
-class CommandFailed(GpuMagicError, RuntimeError):  # noqa: N818 - as subprocess.CalledProcessError, of a command
+class CommandFailed(GpuMagicError, RuntimeError):  # noqa: N818 - like subprocess.CalledProcessError
     """A launched command has failed. The output of its ranks has the reason."""
 
-    def _render_traceback_(self) -> list[str]:  # IPython's protocol: the frames are ours, and explain nothing
+    def _render_traceback_(self) -> list[str]:  # IPython's protocol: without gpu_magic's own frames
         return [str(self)]
 
 
-class CallFailed(GpuMagicError, RuntimeError):  # noqa: N818 - as CommandFailed, of a call
+class CallFailed(GpuMagicError, RuntimeError):  # noqa: N818 - like CommandFailed
     """A call of `map` has failed in its engine. The message has the error and its traceback.
 
     Parameters
@@ -147,7 +147,7 @@ class CallFailed(GpuMagicError, RuntimeError):  # noqa: N818 - as CommandFailed,
     def __str__(self) -> str:
         return str(self.args[0])
 
-    def _render_traceback_(self) -> list[str]:  # IPython's protocol: the frames that matter are the engine's
+    def _render_traceback_(self) -> list[str]:  # IPython's protocol: the message has the engine's frames
         return "\n".join([str(self), *getattr(self, "__notes__", ())]).splitlines()
 
 
@@ -164,21 +164,21 @@ class PlacementWarning(UserWarning):
 
 
 def show_as(interrupt: BaseException, *lines: str) -> None:
-    """Have IPython show an interrupt as some lines: the frames that waited are ours, and explain nothing."""
-    interrupt._render_traceback_ = lambda: list(lines)  # type: ignore[attr-defined] # its protocol
+    """Have IPython show an interrupt as these lines, without gpu_magic's own frames."""
+    interrupt._render_traceback_ = lambda: list(lines)  # type: ignore[attr-defined] # IPython's protocol
 
 
 def warn_once(about: Hashable, text: str, kind: type[Warning] = UserWarning) -> None:
-    """Warn of something that can't be done or told here, once in a session."""
+    """Show a warning, once in this process for each `about`."""
     if about not in _warned:
         _warned.add(about)
         warnings.warn_explicit(one_line(text), kind, "gpu_magic", 1, module="gpu_magic")
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, those of a group, and those that each was raised from; at most 20.
+    """Yield an error, the errors of its groups, and their causes (`raise … from`). At most 20.
 
-    One that was merely being handled when it was raised is none: `raise … from` says which is.
+    An error that was only being handled (`__context__`) is not a cause.
     """
     seen: set[int] = set()
     waiting = deque([error])

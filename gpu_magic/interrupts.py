@@ -1,4 +1,4 @@
-"""Holds interrupts back around steps that must not be interrupted half-way."""
+"""Delays interrupts during steps that must not stop half-way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _is_unasked = ContextVar("gpu_magic_is_unasked", default=False)
 
 @contextlib.contextmanager
 def unasked() -> Iterator[None]:
-    """Mark what nobody has typed and nobody can interrupt: Tab, a panel's reading, a hook of a shell."""
+    """Mark code that no user has started or can interrupt: Tab completion, panel updates, shell hooks."""
     token = _is_unasked.set(True)
     try:
         yield
@@ -35,30 +35,30 @@ def unasked() -> Iterator[None]:
 
 
 def is_unasked() -> bool:
-    """Return whether this runs in a block of `unasked`, which is to make nobody wait for long."""
+    """Return whether this runs in a block of `unasked`, which must end quickly."""
     return _is_unasked.get()
 
 
 @contextlib.contextmanager
 def uninterrupted(is_open: Callable[[FrameType | None], bool] = lambda _: False) -> Iterator[list[int]]:
-    """Run a block whole: an interrupt that arrives in it is raised at its end, whatever ends it.
+    """Delay an interrupt that arrives in the block to the block's end, also if an error ends the block.
 
-    Nothing is done in other threads than the main one, where Python raises none, and where interrupts are
-    ignored or end the process.
+    Other threads than the main thread get no interrupts, so there the block runs unchanged. It also runs
+    unchanged if SIGINT is ignored or ends the process.
 
     Parameters
     ----------
     is_open
-        Whether one can be raised in a frame.
+        Whether an interrupt can be raised at once in a frame.
 
     Yields
     ------
     list
-        What has arrived and was not raised; a block that clears it drops that.
+        The signals that have arrived and were not raised. A block that clears the list drops the signals.
 
     """
     received: list[int] = []
-    handler = signal.getsignal(signal.SIGINT)  # None: it is not Python's
+    handler = signal.getsignal(signal.SIGINT)  # None: C code has installed the handler
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield received
         return
@@ -80,22 +80,22 @@ def uninterrupted(is_open: Callable[[FrameType | None], bool] = lambda _: False)
 
 @contextlib.contextmanager
 def postponed_interrupts() -> Iterator[None]:
-    """Run a block whole: an interrupt that arrives in it arrives again a moment after it.
+    """Delay an interrupt that arrives in the block until a moment after the block.
 
-    It is for hooks of a shell, which shows what they raise as an error of theirs and goes on: the interrupt
-    is meant for the cell that runs then. Where none does, a kernel ignores it.
+    This is for hooks of a shell. IPython shows an error of a hook and continues, but the interrupt is meant
+    for the cell that runs next. If no cell runs then, the kernel ignores the interrupt.
     """
     try:
         with uninterrupted(), unasked():
             yield
     except KeyboardInterrupt:
-        is_over = threading.Event()  # starting a thread can take longer than the moment
+        is_over = threading.Event()  # starting a thread can take longer than `_MOMENT`
         threading.Thread(target=_interrupt_main, args=[is_over], daemon=True).start()
         is_over.set()
 
 
 def _interrupt_main(is_over: threading.Event) -> None:
-    """Interrupt the main thread a moment after something is over, also where it waits in a system call."""
+    """Interrupt the main thread a moment after an event, also if the thread waits in a system call."""
     is_over.wait()
     time.sleep(_MOMENT)
     if hasattr(signal, "pthread_kill"):

@@ -1,4 +1,4 @@
-"""Functions for users: what they raise shows the line that called them, and no frames of gpu_magic's."""
+"""Decorates public functions: their errors show the caller's line, and no frames of gpu_magic."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from gpu_magic.errors import GpuMagicError
 
 __all__ = ["public"]
 
-_OURS = {"gpu_magic", *sys.stdlib_module_names}  # those that we hand work to, as to a thread
+_OURS = {"gpu_magic", *sys.stdlib_module_names}  # also the standard library, which runs our threads
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def public(function: _Function) -> _Function:
     """Decorate a function or a method that users call, or await.
 
-    Its errors say in one line what is wrong with what the user wrote: the frames beneath that are left out,
-    and the logger `gpu_magic.api` has them at DEBUG. A function that looks at its caller's frame finds it two
-    frames up: one is the decorator's.
+    Errors of gpu_magic are shown without its frames. The logger `gpu_magic.api` gets these errors at DEBUG,
+    with all frames. A function finds its caller's frame two frames up, above the decorator's frame.
     """
     flags = {name for name, default in (function.__kwdefaults__ or {}).items() if isinstance(default, bool)}
 
@@ -33,11 +32,11 @@ def public(function: _Function) -> _Function:
             for name in flags & kwargs.keys():
                 if not isinstance(kwargs[name], bool):
                     said = f"{name}={kwargs[name]!r:.40} is neither True nor False."
-                    raise TypeError(said)  # noqa: TRY301 - another function would be a frame more
+                    raise TypeError(said)  # noqa: TRY301 - another function would add a frame
             return function(*args, **kwargs)
         except BaseException as error:
             _leave_out_frames(error)
-            raise  # without a name: so Python adds no frame for this line
+            raise  # without a name, so that Python adds no frame for this line
 
     @wraps(function)
     async def awaited(*args: Any, **kwargs: Any) -> Any:
@@ -52,9 +51,9 @@ def public(function: _Function) -> _Function:
 
 
 def _leave_out_frames(error: BaseException) -> None:
-    """Have an error begin at the user's own code, if we have called some; a fault of ours keeps all."""
+    """Remove the frames of gpu_magic down to the user's code. A bug in gpu_magic keeps all frames."""
     trace = error.__traceback__
-    if isinstance(error, TypeError) and trace and not trace.tb_next:  # these arguments are not taken
+    if isinstance(error, TypeError) and trace and not trace.tb_next:  # wrong arguments
         error.__traceback__ = None
     if isinstance(error, GpuMagicError) or hasattr(error, "_render_traceback_"):  # see `show_as`
         logging.getLogger("gpu_magic.api").debug("%s: %s", type(error).__name__, error, exc_info=error)

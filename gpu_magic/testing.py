@@ -1,4 +1,4 @@
-"""A simulated machine for your tests: the real pynvml over GPUs that do not exist.
+"""A simulated machine for your tests: the real pynvml with GPUs that do not exist.
 
 >>> from gpu_magic.testing import simulate
 >>> with simulate("2xRTX-4090+1xT4", seed=1, clock=lambda: 0.0) as machine:
@@ -6,7 +6,7 @@
 ...     machine.gpus[2].lose()
 ...     print(gpu_magic.gpus())
 
-Whatever reads GPUs through nvidia-ml-py inside the block sees that machine.
+In the block, all code that reads GPUs through nvidia-ml-py reads this machine.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = ["Machine", "SimulatedGpu", "SimulatedMig", "SimulationError", "simula
 
 
 class _SimulatedDriver(Driver):
-    """Answers for CUDA on GPUs that do not exist. No library is asked."""
+    """The CUDA driver of simulated GPUs. It calls no library."""
 
     _names = ()
-    uuids: tuple[str, ...] | None = None  # of what it was started with; None: it was not
+    uuids: tuple[str, ...] | None = None  # of the GPUs that CUDA started with; None: not started
 
     def is_started(self) -> bool:
         return self.uuids is not None
@@ -119,5 +119,5 @@ def start_cuda() -> None:
     kernel = take_snapshot(current()).kernel
     if kernel.names is UNKNOWN:
         raise SimulationError(f"which GPUs CUDA would see is unknown: {' '.join(kernel.notes)}")
-    if cuda.uuids is None:  # a second time changes nothing
+    if cuda.uuids is None:  # a second call changes nothing
         cuda.uuids = tuple(uuid.partition("-")[2] for uuid in kernel.names)

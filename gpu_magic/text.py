@@ -1,4 +1,4 @@
-"""Writes text that is safe to show: names and masks come from the machine and can contain anything."""
+"""Formats text that is safe to show, because names and variables can contain any characters."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ __all__ = [
 ]
 
 MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
-# What ends, takes or moves something is suggested for almost its own name alone.
+# Options that can do harm. They are suggested only for a very similar word.
 _HARMFUL = ("--all", "--force", "--kill", "--yes")
 _LONGEST_LINE = 2000  # characters
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400  # seconds
-# A string as Python writes it, to its end.
+# A Python string literal.
 STRING = r"""(?s)(\"{3}|'{3})(?:\\.|.)*?\1|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
-# The colors are the front end's where it names them (JupyterLab and Notebook do), else colors that can be
-# read on light and on dark. Everything else is inherited. "&" stands for the class three times, which
-# outweighs what front ends say about every table.
+# The colors are the front end's if it defines them (JupyterLab and Notebook do), otherwise colors that are
+# readable on light and dark backgrounds. Everything else is inherited. "&" is the class three times, which
+# overrides the rules of front ends for tables.
 _STYLE = """
 &{--gm-line:var(--jp-border-color2,#8884);--gm-soft:var(--jp-ui-font-color2,#888);
 --gm-blue:var(--jp-brand-color1,#4b8df8);--gm-green:var(--jp-success-color1,#3fa45b);
@@ -83,13 +83,13 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """Return printable text of at most so many characters."""
+    """Return printable text of at most `longest` characters."""
     shown = printable(text[: longest + 1])
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def one_line(text: str) -> str:
-    """Return a message in one line: printable, and of a very long one its beginning and its end."""
+    """Return a message as one printable line, without the middle of a very long message."""
     if len(text) > _LONGEST_LINE:
         half = (_LONGEST_LINE - 3) // 2
         text = f"{text[:half]} … {text[-half:]}"
@@ -97,7 +97,7 @@ def one_line(text: str) -> str:
 
 
 def code_words(text: str, *, commas: bool = False) -> list[str]:
-    """Divide code at spaces, and also at commas, outside of brackets and strings, up to a comment."""
+    """Split code at spaces, and optionally at commas, outside brackets and strings, up to a comment."""
     words, depth = [""], 0
     for piece in re.finditer(f"{STRING}|.", text):
         letter = piece[0]
@@ -112,7 +112,7 @@ def code_words(text: str, *, commas: bool = False) -> list[str]:
 
 
 def listed(names: Iterable[str], none: str = "") -> str:
-    """Return `a, b and c`; `none` where there are none."""
+    """Return `a, b and c`, or `none` if there are no names."""
     *first, last = list(names) or [none]
     return f"{', '.join(first)} and {last}" if first else last
 
@@ -123,19 +123,19 @@ def counted(number: int, thing: str) -> str:
 
 
 def with_full_stop(text: str) -> str:
-    """Return a text that can be followed by a sentence: one that ends with a command gets a full stop."""
+    """Return a text with a full stop, unless it already ends like a sentence."""
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def with_article(name: str, article: str = "a") -> str:
-    """Return a class's name behind its article, which can be "A": `an AdamW`, `An LSTM`, `a Linear`."""
+    """Return a class name with its article: `an AdamW`, `a Linear`, or with "A": `An LSTM`."""
     is_spelled_out = name[:2].isupper() or name[1:2].isdigit()  # letter by letter: `an L1Loss`
     is_vowel = name[:1] in ("AEFHILMNORSX" if is_spelled_out else "AEIOaeio")
     return f"{article}{'n' if is_vowel else ''} {name}"
 
 
 def bytes_text(size: int) -> str:
-    """Return bytes as in tables: `79.2 GiB`, `97 MiB`, and from 1024 GiB on `16.0 TiB`."""
+    """Return bytes as in tables: `97 MiB`, `79.2 GiB`, or `16.0 TiB` from 1024 GiB on."""
     if size < GIB // 10:
         return f"{size / MIB:.0f} MiB"
     return f"{size / GIB:.1f} GiB" if round(size / GIB, 1) < TIB // GIB else f"{size / TIB:.1f} TiB"
@@ -145,7 +145,7 @@ def since_text(moment: float) -> str:
     """Return a past moment, in seconds since the epoch, as a local time: `14:02`, or `21 Nov 14:02`."""
     try:
         then, now = time.localtime(moment), time.localtime()
-    except (OverflowError, ValueError, OSError):  # no calendar has it
+    except (OverflowError, ValueError, OSError):  # outside the calendar's range
         return "an unknown time"
     is_today = then[:3] == now[:3]
     return time.strftime("%H:%M", then) if is_today else f"{then.tm_mday} {time.strftime('%b %H:%M', then)}"
@@ -159,7 +159,7 @@ def age_text(seconds: float) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """Return a length of time, as `%time` does: `340 µs`, `52.1 ms`, `12.3 s`, `2 min 5 s`, `1 h 3 min`."""
+    """Return a duration as `%time` shows it: `340 µs`, `52.1 ms`, `12.3 s`, `2 min 5 s`, `1 h 3 min`."""
     if not seconds:
         return "0 s"
     for unit, size in (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)):
@@ -183,7 +183,7 @@ def size_text(size: int) -> str:
 def text_table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int] = ()
 ) -> list[str]:
-    """Return a table as lines; the columns whose numbers are in `right` are aligned to the right."""
+    """Return a table as lines. `right` has the numbers of the columns that are aligned to the right."""
     cells = [[printable(text) for text in row] for row in (headings, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
@@ -197,7 +197,7 @@ def text_table(
 
 
 def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int] = ()) -> str:
-    """Return a table as HTML, escaped; to be put into `html_block`."""
+    """Return a table as escaped HTML, for `html_block`."""
 
     def line(row: Sequence[str], tag: str) -> str:
         css = (" class='gm-right'" if at in right else "" for at in range(len(row)))
@@ -209,7 +209,7 @@ def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right:
 
 
 def html_block(title: str, body: str, notes: Iterable[str] = ()) -> str:
-    """Return a title, what stands below it as HTML, and notes, in the colors of the front end."""
+    """Return a block of HTML with a title, a body of HTML and notes, in the colors of the front end."""
     title = f"<p class='gm-title'>{html.escape(title)}</p>" if title else ""
     shown = "".join(f"<p class='gm-note'>{html.escape(note)}</p>" for note in notes)
     return f"<div class='gpu-magic'><style>{_STYLE}</style>{title}{body}{shown}</div>"
@@ -221,7 +221,7 @@ _SIZE = r"(?i)(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)(i?)B?"
 
 
 def read_size(size: str | int) -> int | None:
-    """Return the bytes of `8GB` (10 to the 9th each), `8GiB` (2 to the 30th each) or a number, else None."""
+    """Return the bytes of `8GB` (8 * 10**9), `8GiB` (8 * 2**30) or a number. None if it is not a size."""
     match = re.fullmatch(_SIZE, str(size).strip())
     if not match or (match[3] and not match[2]):
         return None
@@ -229,7 +229,7 @@ def read_size(size: str | int) -> int | None:
 
 
 def size_as_typed(size: str | int) -> str:
-    """Return a size that `read_size` can read in the unit in which it was typed: `8 GB`."""
+    """Return a valid size in the unit that the user typed: `8 GB`."""
     match = re.fullmatch(_SIZE, str(size).strip())
     unit = match[2].upper() if match else ""
     return (
@@ -238,17 +238,17 @@ def size_as_typed(size: str | int) -> str:
 
 
 def size_meant(size: str | int, example: str) -> str:
-    """Return the size that was meant by a number without a unit, or with another one: `60GB` for `60`.
+    """Guess the size that a number with no unit or an invalid unit means: `60GB` for `60`.
 
-    A number of several thousand is in MiB, as nvidia-smi writes it; what names no size is the example.
+    A number from 1000 on is in MiB, as in nvidia-smi. Text without a number gives the example.
     """
     match = re.fullmatch(r"\s*([1-9][0-9]{0,6}(?:\.[0-9]{1,2})?)(?:[^0-9.%][^%]*)?", str(size))
     return f"{match[1]}{'GB' if float(match[1]) < 1000 else 'MiB'}" if match else example  # noqa: PLR2004
 
 
 def nearest_option(word: str, options: Collection[str]) -> str:
-    """Return the option that is written almost like a word; empty for none."""
-    import difflib  # needed by few
+    """Return the option with the most similar spelling. Empty if no option is similar."""
+    import difflib  # rarely needed
 
     safe = [one for one in options if one not in _HARMFUL]
     near = difflib.get_close_matches(word, options, n=1, cutoff=0.85)

@@ -1,1 +1,1 @@
-"""What is wrong with the GPU set-up of this process: facts from several sources, and checks of them."""
+"""Finds errors of this process's GPU set-up: reads facts from several sources, and checks them."""

@@ -1,4 +1,4 @@
-"""The checks: each is a function `check_…` of the facts, which yields findings in the order that is shown."""
+"""The checks: functions `check_…` that yield findings about the facts, in the order of the output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["CHECKS"]
 
 _REBOOT, _OPEN = "sudo reboot", "sudo chmod a+rw /dev/nvidia*"
 _GUIDE = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide"
-# How a container is started with GPUs, with all parts of the driver, and again.
+# How to start a container with GPUs, how to start it with all parts of the driver, and how to restart it.
 _CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
 _DOCKER = ("docker run --gpus all …", f"docker run --gpus all -e {_CAPABILITIES} …", "docker restart …")
 _PODMAN = "podman run --device nvidia.com/gpu=all"
@@ -50,7 +50,7 @@ def check_device_files(facts: Facts) -> Iterator[Finding]:
     closed = [file.path for file in where.devices if file.is_closed]
     if any(file.error == "EPERM" and not file.is_closed for file in where.devices):
         what = "The system refuses access to NVIDIA's device files despite open permissions (EPERM)."
-        # `systemctl daemon-reload` on the host does that: nvidia-docker #1730.
+        # `systemctl daemon-reload` on the host causes this error: nvidia-docker #1730.
         again = _CONTAINERS.get(where.container, _DOCKER)[2] if where.container else ""
         meaning = "This container has lost its GPUs. On its host:" if again else "A job may have no GPU."
         yield _wrong(about, what, meaning, again)
@@ -80,7 +80,7 @@ def check_driver(facts: Facts) -> Iterator[Finding]:
         return
     with_all = _CONTAINERS.get(where.container, _DOCKER)[1]
     given = {one.strip() for one in (where.capabilities or "").split(",")} - {""}
-    # CDI and Apptainer do not read the variable: there the library tells.
+    # CDI and Apptainer ignore the variable, so the library must also be missing.
     if where.container and given and not given & {"compute", "all"} and not where.has_cuda:
         what = f"This container has no CUDA driver: NVIDIA_DRIVER_CAPABILITIES={where.capabilities}."
         meaning = 'The capability "compute" brings CUDA, and "utility" brings nvidia-smi.'
@@ -93,16 +93,16 @@ def check_driver(facts: Facts) -> Iterator[Finding]:
 
 
 def _no_gpu(problem: str, facts: Facts) -> Sequence[str]:
-    """Return why no GPU can be read, what follows and what mends it; nothing if another check tells."""
+    """Return why no GPU can be read, the effect and the fix. Empty if another check reports the error."""
     where = facts.where
     with_gpus, _, again = _CONTAINERS.get(where.container, _DOCKER)
     if where.kind in _MENUS and not where.devices:
         return f"This notebook has no GPU on {where.kind}.", "", _MENUS[where.kind]
     if NO_LIBRARY in problem:
         what, meaning, mend = _no_library(facts)
-        amd = problem.replace(NO_LIBRARY, "").strip()  # why there is none of AMD's
+        amd = problem.replace(NO_LIBRARY, "").strip()  # why there is no AMD GPU
         return what, f"{amd} {meaning}".strip(), mend
-    if OUTDATED in problem and where.container not in ("", "apptainer"):  # Apptainer's are the host's
+    if OUTDATED in problem and where.container not in ("", "apptainer"):  # Apptainer has the host's libraries
         what = "The driver's libraries in this container have another version than the host's kernel module."
         return what, "If nvidia-smi also fails on the host, reboot the host. Otherwise, on the host:", again
     if NO_GPU in problem and where.container:
@@ -116,7 +116,7 @@ def _no_gpu(problem: str, facts: Facts) -> Sequence[str]:
 
 
 def _no_library(facts: Facts) -> Sequence[str]:
-    """Return why NVML is not here, what follows, and what mends it."""
+    """Return why NVML is missing, the effect and the fix."""
     where = facts.where
     with_gpus, with_all, _ = _CONTAINERS.get(where.container, _DOCKER)
     has_files = any(file.is_of_gpu for file in where.devices)
@@ -152,7 +152,7 @@ def check_gpus(facts: Facts) -> Iterator[Finding]:
 
 
 def _of_gpu(gpu: Gpu, facts: Facts) -> Finding | None:
-    """Return why a GPU can't be used: it is lost, prohibited, taken, or split into nothing."""
+    """Return why CUDA cannot use a GPU: lost, prohibited, in exclusive use, or MIG without instances."""
     gpus, set_default = facts.nvidia_gpus, f"sudo nvidia-smi -i {gpu.index} -c DEFAULT"
     if gpu.problem:
         meaning, mend = facts.on_host, _REBOOT
@@ -188,7 +188,7 @@ def check_visible_devices(facts: Facts) -> Iterator[Finding]:
         name, value = ROCR, ""
     elif machine.vendors == ("amd",) and (variables.hip or value is None):
         name, value = HIP, variables.hip
-    # `check_cuda` tells of what CUDA has read, and `check_gpus` how to leave out a lost GPU.
+    # `check_cuda` reports what CUDA has read. `check_gpus` reports how to leave out a lost GPU.
     is_hidden = is_frozen and kernel.guard.is_known and not kernel.guard.devices
     is_lost = any(gpu.problem for gpu in machine.gpus)
     for note in kernel.notes:
@@ -196,7 +196,7 @@ def check_visible_devices(facts: Facts) -> Iterator[Finding]:
             yield _aside(name, note, "A later choice has replaced it.")
         elif not (is_hidden and "was changed after" in note) and not (is_lost and "not answer" in note):
             is_wrong = kernel.seen is not UNKNOWN and not ("MIG instance" in note and kernel.seen)
-            # The last sentence of the one about quotes is a command, too.
+            # The note about quotes ends with a command, which `mend` replaces.
             what, mend = note.partition(" %env takes no quotes")[0], _choose_meant(facts)
             meaning = "" if mend else "This process was started with it. Only who starts it can change that."
             yield (_wrong if is_wrong else _aside)(name, what, meaning, mend)
@@ -209,10 +209,10 @@ def check_visible_devices(facts: Facts) -> Iterator[Finding]:
 
 
 def _hidden(kernel: Kernel, facts: Facts, *, is_usable: bool, has_changed: bool) -> tuple[bool, str, str]:
-    """Return whether a variable that hides all GPUs is wrong, what follows, and what mends it."""
+    """Return whether a variable that hides all GPUs is an error, its effect and the fix."""
     jobs = {"Slurm": "#SBATCH --gres=gpu:1", "LSF": '#BSUB -gpu "num=1"', "PBS": "#PBS -l select=1:ngpus=1"}
     asked = next((how for by, how in jobs.items() if kernel.grant.by.startswith(by)), "")
-    if not is_usable:  # none can be chosen
+    if not is_usable:  # no GPU can be chosen
         return False, "It also hides the GPUs when they can be read again.", ""
     if kernel.chose_none:
         return False, "You chose this.", _choose(facts, "reset")
@@ -224,34 +224,34 @@ def _hidden(kernel: Kernel, facts: Facts, *, is_usable: bool, has_changed: bool)
 
 
 def _choose(facts: Facts, what: str | tuple[Device, ...], *, force: bool = False) -> str:
-    """Return how GPUs, all of one vendor, are chosen here: `%gpus auto`, `gpu_magic.choose('2,0')`."""
+    """Return the command that chooses GPUs of one vendor: `%gpus auto`, `gpu_magic.choose('2,0')`."""
     wish = what if isinstance(what, str) else ",".join(device.number_text for device in what)
     if what == "all" and facts.machine is not UNKNOWN and all(gpu.is_split for gpu in facts.machine.gpus):
-        wish = "auto"  # one process can use one MIG instance
+        wish = "auto"  # a process can use only one MIG instance
     if facts.is_ipython:
         is_late = facts.kernel is not UNKNOWN and not facts.kernel.guard.can_change
         restart = " --restart" * (is_late and facts.program == "kernel")
         return f"%gpus {wish}{' --force' * force}{restart}"
     if facts.program == "python":
         return f"gpu_magic.choose({wish!r}{', force=True' * force})"
-    if isinstance(what, str) or facts.machine is UNKNOWN:  # in a shell each wish is to hide none
+    if isinstance(what, str) or facts.machine is UNKNOWN:  # in a shell, each text means: hide no GPU
         return f"unset {MASK} {HIP} {ROCR}"
     values = show(what, PCI, facts.machine, Variables(), by=None)
     return f"export {' '.join(f'{name}={value}' for name, value in values.items() if value is not None)}"
 
 
 def _choose_meant(facts: Facts) -> str:
-    """Return how those GPUs are chosen that variables seem to mean; empty if they may not be taken."""
+    """Return the command that chooses the GPUs that variables seem to name. Empty if they are not allowed."""
     kernel, machine = facts.kernel, facts.machine
     if kernel is UNKNOWN or machine is UNKNOWN:
         return _choose(facts, "auto")
     mask = "all" if kernel.variables.mask is None else kernel.variables.mask
-    # Numbers are HIP's for AMD's GPUs, and can differ from those of AMD's tools.
+    # AMD GPUs have the numbers of HIP, which can differ from those of AMD's tools.
     devices = () if "amd" in machine.vendors else _named(mask, machine)
     wish = devices or ("auto" if in_force(kernel.variables, machine) else "all")
     if kernel.program == "shell" or not in_force(kernel.launched, machine):
         return _choose(facts, wish)
-    # Others than those that it was started with may be somebody else's.
+    # GPUs that this process was not started with may belong to another job.
     had = read_visible(kernel.launched, machine).devices
     force = had is UNKNOWN or not had or not set(devices) <= set(had)
     return "" if force and kernel.grant.by else _choose(facts, wish, force=force)
@@ -270,7 +270,7 @@ def _named(mask: str, machine: Inventory) -> tuple[Device, ...]:
     return tuple(wanted)
 
 
-# By the error that CUDA answers with (see `process.guard`): what mends it, and whether on a container's host.
+# By CUDA's error code (see `process.guard`): the fix, and whether to run it on a container's host.
 _CUDA_ERRORS = {
     34: ("export LD_LIBRARY_PATH=", False),
     802: ("sudo systemctl restart nvidia-fabricmanager", True),
@@ -292,7 +292,7 @@ def check_cuda(facts: Facts) -> Iterator[Finding]:
             meaning += f" To use GPUs, {facts.restart}. Before anything uses {about}:"
         yield (_aside if kernel.chose_none else _wrong)(about, what, meaning, _choose_meant(facts))
     elif guard.state in (State.FORKED, State.UNCLEAR):
-        # DataLoader's workers and multiprocessing do that.
+        # DataLoader and multiprocessing fork workers.
         finding = _wrong if guard.state is State.FORKED else _aside
         mend = 'multiprocessing.set_start_method("spawn", force=True)'
         yield finding(about, f"{about} {guard.sentence}.", "In the parent process, before it forks:", mend)
@@ -302,7 +302,7 @@ def check_cuda(facts: Facts) -> Iterator[Finding]:
         yield _wrong(about, f"{about} {guard.sentence}.", meaning * bool(mend), mend)
 
 
-# The lowest driver for a major version of CUDA, on Linux (CUDA Toolkit Release Notes, "CUDA Driver").
+# The oldest driver for a major version of CUDA on Linux (CUDA Toolkit Release Notes, "CUDA Driver").
 _LOWEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 
 
@@ -311,12 +311,12 @@ def check_builds(facts: Facts) -> Iterator[Finding]:
     is_nvidia = "nvidia" in facts.vendors
     for build in builds:
         about, then = build.framework, f"Install this build, and {facts.restart}:"
-        # Another framework that is in use, or can use the GPU, may be meant to have it alone.
+        # Perhaps only another framework is meant to use the GPU: one that is imported, or a build for GPUs.
         others = [one for one in builds if one is not build]
         is_able = any(one.loaded or (one.built_for != "CPU" and not one.lacks) for one in others)
         unless_meant = _aside if (is_able and not build.loaded) or not facts.vendors else _wrong
         mend, found = fitting_build(build, facts), None
-        # Only PyTorch's own version also has the CUDA version.
+        # Only PyTorch's version is compared with its CUDA version, the part after the plus sign.
         both = (build.loaded, build.version)
         loaded, its = (one if about == "PyTorch" else one.partition("+")[0] for one in both)
         if loaded and loaded != its:
@@ -331,7 +331,7 @@ def check_builds(facts: Facts) -> Iterator[Finding]:
             found = _unfit(build, mend, then, facts)
         if found:
             yield found
-        if build.lacks and is_nvidia:  # without a GPU it is not missed
+        if build.lacks and is_nvidia:  # without a GPU, nothing needs it
             yield unless_meant(about, f"{about} {build.version} lacks {build.lacks}.", then, mend)
         together = [one for one in build.distributions if re.match("tensorflow|cupy|jax.*-plugin", one)]
         if together[1:]:
@@ -340,7 +340,7 @@ def check_builds(facts: Facts) -> Iterator[Finding]:
 
 
 def _unfit(build: Build, mend: str, then: str, facts: Facts) -> Finding | None:
-    """Return why a build for GPUs can't use those of this machine."""
+    """Return why a build for GPUs cannot use this machine's GPUs."""
     about, cuda = build.framework, major(build.runtime)
     what = f"{about} {build.version} was built for {build.built_for}"
     if "nvidia" not in facts.vendors:
@@ -377,7 +377,7 @@ def check_leftovers(facts: Facts) -> Iterator[Finding]:
         kernel, has = "The kernel of " * process.is_kernel, f"{listed(held)}{age}"
         ends = f"%gpu_ps end {pid}" if facts.is_ipython else f"kill {pid}"
         what = f"{kernel}{called} (pid {pid}) is also yours and has {has}."
-        # On a simulated machine nothing runs that can be ended.
+        # The processes of a simulated machine cannot be ended.
         mend = ("", "") if facts.is_simulated else ("If you no longer need it:", ends)
         yield _aside("own processes", what, *mend, f"Another process of this user has {has}.")
 
@@ -385,7 +385,7 @@ def check_leftovers(facts: Facts) -> Iterator[Finding]:
 def check_front_end(facts: Facts) -> Iterator[Finding]:
     pages = facts.pages
     if facts.packages is UNKNOWN or facts.program != "kernel" or pages.has_answered:
-        return  # a page that has answered has what it needs
+        return  # a page that has answered has the panel's packages
     here = facts.packages.versions.get("anywidget", "")
     table = "%gpu_panel shows a static table."
     if missing := None if facts.front_end is UNKNOWN else missing_there(facts.front_end, here):
@@ -406,5 +406,5 @@ def check_simulation(facts: Facts) -> Iterator[Finding]:
         yield _aside("GPUs", what, "To see this machine's GPUs:", mend)
 
 
-# What is nearest to the GPU stands first in this file, and is shown first.
+# In the order of this file. The checks of the hardware are first, so their findings are shown first.
 CHECKS: Sequence[Check] = [check for name, check in list(globals().items()) if name.startswith("check_")]

@@ -1,4 +1,4 @@
-"""What is wrong with a process's GPU set-up: reads the facts, makes the checks, and shows both."""
+"""Diagnoses a process's GPU set-up: reads the facts, runs the checks, and shows both."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Diagnosis", "diagnose", "doctor", "judge", "private_names", "read_kernel", "without_private"]
 
-_SECONDS = 15.0  # for the sources that are files: a network's file system may not answer
+_SECONDS = 15.0  # for sources that are files, because a network file system may hang
 _LONGEST, _LONGEST_ERROR = 200, 300  # characters of a variable's value, and of an error
-# What precedes a finding, and its color.
+# The heading of a finding, and its color.
 _SHOWN: dict[Severity, tuple[str, str]] = {
     "wrong": ("Wrong", "var(--jp-error-color1,#d0453a)"),
     "worth knowing": ("Worth knowing", "var(--jp-warn-color0,#c77f1a)"),
@@ -131,7 +131,7 @@ class Diagnosis:
         return html_block("", f"{''.join(parts)}<div class='gm-facts'>{html_table((), rows)}</div>")
 
     def _rows(self) -> list[tuple[str, str]]:
-        """Return what was read and checked; what has a finding is not called fine."""
+        """Return the rows of the facts. A row that was checked, without a finding, ends with `: fine`."""
         found = {finding.about for finding in self.findings}
         rows = _rows(self.facts)
         return [(name, f"{text}{': fine' * (fine and name not in found)}") for name, text, fine in rows]
@@ -155,13 +155,13 @@ def doctor() -> Diagnosis:
 
 
 def diagnose(where: Program, root: Path = Path("/"), seconds: float = _SECONDS) -> Diagnosis:
-    """Read the facts below a root and check them, for a place where commands are typed."""
+    """Read the facts, with files below `root`, and check them. `where` is the program for typed commands."""
     launched = launch_environment()
-    # On this thread: the GPUs' reader gives up calls that hang, and the guard notes the cell that it is in.
+    # On this thread, because the GPUs' reader has its own timeout, and the guard notes the current cell.
     machine = _tried(partial(take_snapshot, current()))
     kernel = machine if isinstance(machine, str) else _tried(partial(read_kernel, machine, where))
-    places = [place for place in sys.path if isinstance(place, str)]  # Python leaves out what else is in it
-    # sitecustomize can have set variables since this process was launched.
+    places = [place for place in sys.path if isinstance(place, str)]  # Python ignores all other entries
+    # The variables of the launch, because sitecustomize can have set others since.
     sources: dict[str, Callable[[], Any]] = {
         "installed packages": partial(read_packages, places, root, launched.get("LD_LIBRARY_PATH", "")),
         "the system": partial(read_system, dict(os.environ) | launched, root),
@@ -182,25 +182,25 @@ def diagnose(where: Program, root: Path = Path("/"), seconds: float = _SECONDS) 
 
 
 def judge(facts: Facts, unread: Iterable[Finding] = (), checks: Iterable[Check] = CHECKS) -> Diagnosis:
-    """Make checks of facts, in order. One that fails becomes a finding."""
+    """Run the checks in order. A check that fails becomes a finding."""
     found = list(unread)
     for check in checks:
         name = check.__name__.removeprefix("check_").replace("_", " ")
         try:
             found += check(facts)
-        except Exception as error:  # noqa: BLE001 - what says what is wrong must not fail itself
+        except Exception as error:  # noqa: BLE001 - a diagnosis must not fail
             found.append(Finding("unknown", name, f"The check of {name} failed: {_one_line(error)}"))
     order = list(_SHOWN)
     return Diagnosis(tuple(sorted(dict.fromkeys(found), key=lambda one: order.index(one.severity))), facts)
 
 
 def _tried(read: Callable[[], Any]) -> Any:
-    """Return what a source says, or why it can't be read, as text."""
+    """Return the facts of a source, or as text why the source cannot be read."""
     try:
         return read()
     except GpuMagicError as error:
         return str(error)
-    except Exception as error:  # noqa: BLE001 - what says what is wrong must not fail itself
+    except Exception as error:  # noqa: BLE001 - a diagnosis must not fail
         return _one_line(error)
 
 
@@ -209,7 +209,7 @@ def _one_line(error: Exception) -> str:
 
 
 def read_kernel(snapshot: Snapshot, where: Program) -> Kernel:
-    """Return this process, in which commands are typed in some place."""
+    """Return the facts about this process. `where` is the program in which commands are typed."""
     session, now, simulate = current(), variables_now(), os.environ.get("GPU_MAGIC_SIMULATE", "")
     guard, seen = judge_process(snapshot, probe()), read_visible(now, snapshot).devices
     labels = UNKNOWN if seen is UNKNOWN else tuple(device.label for device in seen)
@@ -219,8 +219,8 @@ def read_kernel(snapshot: Snapshot, where: Program) -> Kernel:
     return Kernel(where, guard, now, session.inherited, notes, labels, session.grant, chose_none, simulate)
 
 
-def _rows(facts: Facts) -> Iterator[tuple[str, str, bool]]:  # noqa: C901 - a row after the other
-    """Yield a row for each fact that is known: its name, its text, and whether a check judges it."""
+def _rows(facts: Facts) -> Iterator[tuple[str, str, bool]]:  # noqa: C901 - one row after another
+    """Yield a row for each known fact: its name, its text, and whether a check covers it."""
     machine, kernel, packages, system = facts.machine, facts.kernel, facts.packages, facts.system
     if machine is not UNKNOWN:
         parts = [f"SIMULATED ({machine.simulated})"] * bool(machine.simulated)
@@ -265,7 +265,7 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str, bool]]:  # noqa: C901 - a ro
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON's types; null for UNKNOWN."""
+    """Convert a value to JSON types, with null for UNKNOWN."""
     if isinstance(value, enum.Enum):
         return None if value is UNKNOWN else value.value
     if is_dataclass(value):
@@ -277,11 +277,11 @@ def _plain(value: Any) -> Any:
     return list(map(_plain, value)) if isinstance(value, tuple | list | set | frozenset) else value
 
 
-# What a report for others leaves out: a path, which in quotes can have spaces, but not one behind a word or
-# a slash, as in an URL; and UUIDs. Names are left out before, so that "…" can be the beginning of a path.
+# The paths and UUIDs that a report for other people leaves out. A path in quotes can have spaces. A path
+# behind a word or a slash is part of a URL, and stays. Names become "…" first, so a path can start with "…".
 _PATH = re.compile(r"(?<=(['\"]))[~/…].*?(?=\1)|(?<![\w:/.~>])(?:~|…?/)[^\s'\",;:()<>|*]+")
 _UUID = re.compile(r"\b((?:GPU|MIG)-[0-9a-fA-F]{4})[-0-9a-fA-F]*(?:/\d+)*")
-# Paths of the system itself are the same everywhere.
+# System paths, which are the same everywhere, stay in a report.
 _SYSTEM = ("/dev/nvidia", "/dev/dxg", "/dev/kfd", "/proc/driver/nvidia", "/usr/lib/wsl", "/usr/local/cuda")
 
 
@@ -291,12 +291,12 @@ def private_names() -> list[str]:
     host, home = socket.gethostname(), os.environ.get("HOME", "")
     names = {owner, host, host.partition(".")[0], home, PurePath(home).name}
     names |= {os.environ.get(name, "") for name in ("USER", "LOGNAME", "JUPYTERHUB_USER", "HOSTNAME")}
-    # A single letter is in every word's way.
+    # Without single letters, which can also be words.
     return sorted((name for name in names if name[1:]), key=len, reverse=True)
 
 
 def without_private(text: str, names: Sequence[str]) -> str:
-    """Return a text without names, with paths left out and UUIDs shortened."""
+    """Return a text without names and paths, and with shortened UUIDs."""
     for name in names:
         text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "…", text)
     text = _PATH.sub(lambda found: found[0] if found[0].startswith(_SYSTEM) else "…", text)

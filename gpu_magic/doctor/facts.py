@@ -1,4 +1,4 @@
-"""What is known of this process, its packages and its machine, and what a check finds: plain data."""
+"""The facts about this process, its packages and its machine, and the findings of checks, as plain data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Build", "DeviceFile", "Facts", "Finding", "Kernel", "Packages", "Program", "Severity", "System"]
 
 Severity = Literal["wrong", "worth knowing", "unknown"]
-# Where commands are typed: "shell" is `gpu-magic doctor`.
+# The program in which commands are typed. "shell" is `gpu-magic doctor`.
 Program = Literal["kernel", "unattended kernel", "ipython", "python", "shell"]
 _RESTARTS: dict[Program, str] = {
     "kernel": "restart the kernel",
@@ -63,35 +63,35 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A framework as it is installed."""
+    """An installed framework."""
 
-    framework: str  # as people call it: "PyTorch"
+    framework: str  # its usual name: "PyTorch"
     version: str
     built_for: str | Unknown = UNKNOWN  # "CUDA", "ROCm", "Intel's GPUs (XPU)" or "CPU"
-    runtime: str = ""  # the version of CUDA or ROCm: "12.6", or "12"; empty if nothing tells
+    runtime: str = ""  # the version of CUDA or ROCm: "12.6", or "12"; empty if unknown
     loaded: str = ""  # the version that this process has imported
     installer: str = "pip"  # by the distribution's INSTALLER file: also "conda" or "uv"
-    lacks: str = ""  # what the build needs and is not there
-    # What to remove before another build is installed: "torch" and its companions, "jax-cuda12-plugin".
+    lacks: str = ""  # a missing dependency of the build
+    # The packages to remove before another build is installed: "torch", "torchvision", "jax-cuda12-plugin".
     distributions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Packages:
-    """What is installed in this Python."""
+    """The packages that are installed for this Python."""
 
     builds: tuple[Build, ...] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)  # of other distributions that are installed
+    versions: Mapping[str, str] = field(default_factory=dict)  # of other installed distributions
     binding_problem: str = ""  # why the module pynvml can't be used, as a sentence
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFile:
-    """A device file of NVIDIA's. Opening a GPU's own file can start the GPU, so only control files are."""
+    """An NVIDIA device file. Only control files are opened, because opening a GPU's file can start it."""
 
     path: str  # /dev/nvidia0
     is_permitted: bool = True  # its permissions let this user read and write it
-    error: str = ""  # what opening it answers: "EACCES"; empty if it was opened, or was not tried
+    error: str = ""  # the error of opening it: "EACCES"; empty if it was opened, or not tried
 
     @property
     def is_of_gpu(self) -> bool:
@@ -104,48 +104,48 @@ class DeviceFile:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """The system that this process is in."""
+    """The system that this process runs in."""
 
     container: str = ""  # "docker", "podman", "kubernetes", "apptainer", "container"; empty for none
     kind: str = ""  # "Colab", "Kaggle", "WSL", "Jetson"; empty for others
-    module: str = ""  # the version of NVIDIA's kernel module that is loaded
-    is_on_bus: bool | Unknown = UNKNOWN  # a GPU of NVIDIA's is on the PCI bus
+    module: str = ""  # the version of NVIDIA's loaded kernel module
+    is_on_bus: bool | Unknown = UNKNOWN  # an NVIDIA GPU is on the PCI bus
     devices: tuple[DeviceFile, ...] = ()
-    makes_devices: bool = False  # CUDA can make missing device files, by nvidia-modprobe as root
+    makes_devices: bool = False  # CUDA can create missing device files with nvidia-modprobe as root
     has_cuda: bool = False  # libcuda.so.1 is in one of its usual folders
     capabilities: str | None = None  # NVIDIA_DRIVER_CAPABILITIES; None: not set
 
     @property
     def has_nvidia(self) -> bool:
-        """Whether there are GPUs of NVIDIA's: by their device files, or on the PCI bus."""
+        """Whether device files or the PCI bus show an NVIDIA GPU."""
         return self.is_on_bus is True or any(file.is_of_gpu for file in self.devices)
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """The process that is looked at."""
+    """The facts about this process."""
 
     program: Program
     guard: Guard
     variables: Variables  # now
-    launched: Variables  # as it was started
-    notes: tuple[str, ...] = ()  # what is wrong with them, a sentence each
-    seen: tuple[str, ...] | Unknown = UNKNOWN  # the labels of cuda:0, cuda:1, … by the variables
-    grant: Grant = Grant()  # noqa: RUF009 - it can't be changed
+    launched: Variables  # at the start of the process
+    notes: tuple[str, ...] = ()  # what is wrong with the variables, a sentence each
+    seen: tuple[str, ...] | Unknown = UNKNOWN  # the labels of cuda:0, cuda:1, … according to the variables
+    grant: Grant = Grant()  # noqa: RUF009 - it is immutable
     chose_none: bool = False  # the latest choice here is `none`
     simulate: str = ""  # GPU_MAGIC_SIMULATE
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that the checks look at. A source that could not be read is UNKNOWN."""
+    """The facts that the checks use. A source that could not be read is UNKNOWN."""
 
     machine: Inventory | Unknown = UNKNOWN
     kernel: Kernel | Unknown = UNKNOWN
     packages: Packages | Unknown = UNKNOWN
     system: System | Unknown = UNKNOWN
     front_end: FrontEnd | Unknown = UNKNOWN
-    pages: Pages = Pages()  # noqa: RUF009 - it can't be changed
+    pages: Pages = Pages()  # noqa: RUF009 - it is immutable
 
     @property
     def program(self) -> Program:
@@ -158,7 +158,7 @@ class Facts:
 
     @property
     def restart(self) -> str:
-        """How this process starts again: `restart the kernel`."""
+        """How to restart this process: `restart the kernel`."""
         return _RESTARTS[self.program]
 
     @property
@@ -167,12 +167,12 @@ class Facts:
 
     @property
     def where(self) -> System:
-        """The system; one of which nothing is known if it was not read, or the GPUs are SIMULATED."""
+        """The system. An empty System if it was not read, or the GPUs are SIMULATED."""
         return System() if self.system is UNKNOWN or self.is_simulated else self.system
 
     @property
     def on_host(self) -> str:
-        """The words before a command that does nothing in a container; empty outside one."""
+        """The words before a command that must run on a container's host. Empty outside containers."""
         return "On the host of this container:" if self.where.container else ""
 
     @property
@@ -182,13 +182,13 @@ class Facts:
 
     @property
     def vendors(self) -> set[str]:
-        """Whose GPUs there are, SIMULATED ones aside; NVIDIA's also if NVML does not tell."""
+        """The vendors of the GPUs, also by device files and the PCI bus. Empty for SIMULATED GPUs."""
         found = set() if self.machine is UNKNOWN else {str(one) for one in self.machine.vendors}
         found |= {"nvidia"} if self.where.has_nvidia else set()
         return set() if self.is_simulated else found
 
     @property
     def driver_cuda(self) -> str:
-        """The newest CUDA version that the driver runs; empty for unknown."""
+        """The newest CUDA version that the driver supports. Empty if unknown."""
         version = UNKNOWN if self.machine is UNKNOWN else self.machine.cuda_version
         return "" if version is UNKNOWN else version

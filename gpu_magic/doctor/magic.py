@@ -18,7 +18,7 @@ __all__ = ["GpuDoctorMagic"]
 
 
 class GpuDoctorMagic:
-    """The magic that says what is wrong."""
+    """The magic that shows what is wrong."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         del shell

@@ -1,21 +1,21 @@
-"""What is read from files: the system, the frameworks as they are installed, and what installs one that fits.
+"""Reads the system and the installed frameworks from files, and finds the build that fits the GPUs.
 
 No framework is imported. Sources:
 
-- PyTorch: torch/version.py has `cuda = '12.6'`, and None in a CPU-only build; also `hip` and `xpu`.
+- PyTorch: torch/version.py has `cuda = '12.6'`, or None in a CPU-only build. It also has `hip` and `xpu`.
 - TensorFlow: tensorflow/python/platform/build_info.py has `is_cuda_build` and `cuda_version`.
-- JAX: jaxlib alone is CPU-only. jax-cuda12-plugin and jax-cuda13-plugin bring CUDA, and JAX leaves them out
-  unless their version is jaxlib's (jaxlib 0.10, plugin_support.py, `check_plugin_version`).
-- NVIDIA, "CUDA Compatibility": a driver runs what was built for its major version of CUDA or an older one.
-- CUDA Features Archive: CUDA 13 has code for compute capability 7.5 and up; 12.8 is the first for Blackwell.
+- JAX: jaxlib alone is CPU-only. jax-cuda12-plugin and jax-cuda13-plugin bring CUDA. JAX ignores them unless
+  they have jaxlib's version (jaxlib 0.10, plugin_support.py, `check_plugin_version`).
+- NVIDIA, "CUDA Compatibility": a driver runs builds for its major version of CUDA and for older versions.
+- CUDA Features Archive: CUDA 13 has code for compute capability 7.5 and up. Blackwell needs 12.8 or newer.
 - Containers: Docker makes /.dockerenv, Podman /run/.containerenv; Kubernetes sets KUBERNETES_SERVICE_HOST,
   Apptainer APPTAINER_CONTAINER (Singularity SINGULARITY_CONTAINER).
 - A container without the driver capability "utility" has no NVML, and without "compute" no libcuda.so.1
   (NVIDIA Container Toolkit, "Driver capabilities"). /proc/driver/nvidia is the host's in any container.
-- Every program that uses CUDA opens /dev/nvidiactl and /dev/nvidia-uvm. A container whose cgroup has lost
-  them answers EPERM, whatever the permissions say (nvidia-docker #1730).
-- CUDA makes missing device files by nvidia-modprobe, if that is installed setuid root (nvidia-modprobe(1)):
-  after a start of the machine /dev/nvidia-uvm may be there from the first use on.
+- Every program that uses CUDA opens /dev/nvidiactl and /dev/nvidia-uvm. If a container's cgroup has lost
+  them, opening fails with EPERM despite open permissions (nvidia-docker #1730).
+- CUDA creates missing device files with nvidia-modprobe, if it is installed setuid root (nvidia-modprobe(1)).
+  So after a boot, /dev/nvidia-uvm may not exist before the first use of CUDA.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fitting_build", "has_code", "loaded_version", "major", "pip", "read_packages", "read_system"]
 
-# What pip installs for a major version of CUDA, and the framework's own page that has it.
+# The words after `pip install` for a major version of CUDA, and the framework's installation page.
 _INDEX = "https://download.pytorch.org/whl/{index}"
 _INSTALLS = {
     "PyTorch": (f"{{names}} --index-url {_INDEX}", "https://pytorch.org/get-started/locally"),
@@ -53,18 +53,18 @@ _INSTALLS = {
 }
 _NAMED = ("nvidia-ml-py", "pynvml", "anywidget", "ipywidgets", "ipykernel", "ipython")
 _CONTROL = ("nvidiactl", "nvidia-uvm")
-# Where systems and containers have the libraries of the driver and of CUDA; the last is Apptainer's.
+# The folders of the driver's and CUDA's libraries in systems and containers. The last one is Apptainer's.
 _LIBRARIES = (
     *("usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib"),
     *("usr/local/cuda/lib64", "usr/local/nvidia/lib64", ".singularity.d/libs"),
 )
-_MOST_OF_LIST = 1 << 22  # bytes of a list of libraries, which can have some thousand
-_NEWEST = 13  # of the major versions that frameworks have builds for; the one before is the oldest
+_MOST_OF_LIST = 1 << 22  # bytes of a list of libraries, which can have thousands of entries
+_NEWEST = 13  # the newest major version of CUDA that frameworks have builds for; the oldest is 12
 _BLACKWELL, _TURING = (10, 0), (7, 5)  # compute capabilities
 
 
 def read_system(environment: Mapping[str, str], root: Path = Path("/")) -> System:
-    """Read the system below a root, by the variables that this process was launched with."""
+    """Read the system from files below `root` and from the variables of this process's launch."""
     version = _text_of(root / "proc/driver/nvidia/version")
     module = re.search(r"Kernel Module\s.*?(\d+\.\d+(?:\.\d+)?)", version)
     file = root / "usr/bin/nvidia-modprobe"
@@ -98,7 +98,7 @@ def read_system(environment: Mapping[str, str], root: Path = Path("/")) -> Syste
 
 
 def _text_of(file: Path, most: int = 1 << 16) -> str:
-    """Return the beginning of a file; empty if it can't be read."""
+    """Return the start of a file. Empty if it cannot be read."""
     try:
         with file.open(encoding="utf-8", errors="replace") as opened:
             return opened.read(most)
@@ -107,7 +107,7 @@ def _text_of(file: Path, most: int = 1 << 16) -> str:
 
 
 def _is_gpu(device: Path) -> bool:
-    """Return whether a device on the PCI bus is of NVIDIA's, and draws or computes: 0x0300 VGA, 0x0302 3D."""
+    """Return whether a PCI device is an NVIDIA display controller: class 0x0300 (VGA) or 0x0302 (3D)."""
     return _text_of(device / "vendor").strip() == "0x10de" and _text_of(device / "class").startswith("0x03")
 
 
@@ -128,26 +128,26 @@ def _device_files(folder: Path) -> list[DeviceFile]:
 
 
 def read_packages(places: Sequence[str], root: Path = Path("/"), library_path: str = "") -> Packages:
-    """Read what is installed in some folders of `sys.path`; `library_path` is LD_LIBRARY_PATH."""
+    """Read the packages in folders of `sys.path`. `library_path` is LD_LIBRARY_PATH."""
     found = (_torch(places), _tensorflow(places, root, library_path), _jax(places), _cupy(places))
     versions = {name: one.version for name, one in _installed(_NAMED, places).items()}
     return Packages(tuple(build for build in found if build is not None), versions, PROBLEM)
 
 
 def _installed(names: Sequence[str], places: Sequence[str]) -> dict[str, Distribution]:
-    """Return the distribution that is found first for each of some names, of those that are installed."""
+    """Return the first installed distribution for each name, without names that are not installed."""
     found: dict[str, Distribution] = {}
     for name in names:
         context = DistributionFinder.Context(name=name, path=list(places))
         for one in Distribution.discover(context=context):
-            with suppress(Exception):  # its METADATA can be missing, or anything
-                if one.version:  # what an interrupted installation has left has none
+            with suppress(Exception):  # METADATA can be missing or invalid
+                if one.version:  # the rest of an interrupted installation has none
                     found.setdefault(name, one)
     return found
 
 
 def _text_in(module: str, path: str, places: Sequence[str]) -> str:
-    """Return a file of the package that Python would import; empty if there is none."""
+    """Return the text of a file in the package that Python would import. Empty if there is none."""
     spec = PathFinder.find_spec(module, list(places))
     folders = (spec and spec.submodule_search_locations) or ()
     return next((_text_of(Path(folder) / path) for folder in folders), "")
@@ -158,7 +158,7 @@ def _build(
 ) -> Build:
     first = next(iter(found.values()), None)
     installer = ""
-    with suppress(OSError, ValueError):  # it can hold anything
+    with suppress(OSError, ValueError):  # the file can have any content
         installer = (first and first.read_text("INSTALLER")) or ""
     loaded = loaded_version("torch" if framework == "PyTorch" else framework.lower())
     told = {"version": first.version if first else "", "distributions": tuple(found)} | more
@@ -167,14 +167,14 @@ def _build(
 
 
 def _torch(places: Sequence[str]) -> Build | None:
-    # `cuda: Optional[str] = '12.6'`, or None, which has no quotes
+    # `cuda: Optional[str] = '12.6'`. None has no quotes, so it does not match.
     line = r"^(\w+)(?:\s*:[^=\n]+)?\s*=\s*['\"](.*?)['\"]\s*$"
     stated = dict(re.findall(line, _text_in("torch", "version.py", places), re.MULTILINE))
     if "__version__" not in stated:
-        return None  # a folder of the user's that is called so
+        return None  # a folder of the user named torch
     kinds = {"cuda": "CUDA", "hip": "ROCm", "xpu": "Intel's GPUs (XPU)"}
     kind = next((kind for kind in kinds if stated.get(kind)), "")
-    found = _installed(("torch", "torchvision", "torchaudio"), places)  # a build of these is for one of torch
+    found = _installed(("torch", "torchvision", "torchaudio"), places)  # each fits one build of torch
     runtime = "" if kind == "xpu" else stated.get(kind, "")
     return _build("PyTorch", found, kinds.get(kind, "CPU"), runtime, version=stated["__version__"])
 
@@ -188,7 +188,7 @@ def _tensorflow(places: Sequence[str], root: Path, library_path: str) -> Build |
     kinds = {"is_cuda_build": "CUDA", "is_rocm_build": "ROCm"}
     kind = next((kind for name, kind in kinds.items() if stated.get(name) == "True"), "CPU")
     cuda = stated.get("cuda_version", "") if kind == "CUDA" else ""
-    # It does not bring cuDNN. The system can have it, a cluster's module, a conda environment or pip.
+    # TensorFlow does not include cuDNN. The system, a cluster's module, conda or pip can have installed it.
     named = (*_LIBRARIES, *library_path.split(":"), f"{sys.prefix}/lib")
     lists = (root / "etc/ld.so.cache", root / "proc/self/maps")
     has_cudnn = (
@@ -217,7 +217,7 @@ def _jax(places: Sequence[str]) -> Build | None:
             why = f"{name} is {part.version} but jaxlib {its}, so JAX ignores it"
             lacks = f"a plug-in of jaxlib's version: {why}"
     build = _build("JAX", found, built_for, runtime, distributions=tuple(parts), lacks=lacks)
-    # The jaxlib of conda can have CUDA in it.
+    # conda's jaxlib can include CUDA.
     is_unclear = built_for == "CPU" and build.installer == "conda"
     return replace(build, built_for=UNKNOWN) if is_unclear else build
 
@@ -231,38 +231,39 @@ def _cupy(places: Sequence[str]) -> Build | None:
 
 
 def loaded_version(module: str) -> str:
-    """Return the version of a module that is imported; empty if it is not, or does not tell."""
+    """Return the version of an imported module. Empty if it is not imported or has no version."""
     found = sys.modules.get(module)
-    if not isinstance(found, ModuleType):  # anything can take its place
+    if not isinstance(found, ModuleType):  # sys.modules can have any object
         return ""
-    # A module can be one that loads itself when it is asked for something: this runs no code of it.
+    # This runs no code of the module, which can be a lazy one that loads on attribute access.
     return str(ModuleType.__getattribute__(found, "__dict__").get("__version__") or "")
 
 
 def major(version: str) -> int:
-    """Return the first number of a version of CUDA; 0 for none."""
-    return int(re.match(r"\d*", version)[0] or 0)  # type: ignore[index] # it fits any text
+    """Return the major number of a CUDA version. 0: there is none."""
+    return int(re.match(r"\d*", version)[0] or 0)  # type: ignore[index] # it matches any text
 
 
 def has_code(cuda: str, capability: tuple[int, int]) -> bool:
-    """Return whether what was built for a version of CUDA can have code for a GPU."""
+    """Return whether a build for a version of CUDA can have code for a compute capability."""
     is_older = re.match(r"(\d|1[01])(\D|$)|12\.[0-7](\D|$)", cuda)  # than 12.8
     return capability < _BLACKWELL if is_older else major(cuda) < _NEWEST or capability >= _TURING
 
 
 def fitting_build(build: Build, facts: Facts) -> str:
-    """Return what installs a build that can use this machine's NVIDIA GPUs: lines, or the page that tells."""
+    """Return the commands that install a build for this machine's NVIDIA GPUs, or the framework's page."""
     capabilities = [gpu.speed.capability for gpu in facts.nvidia_gpus if gpu.speed is not UNKNOWN]
     install, page = _INSTALLS[build.framework]
     newest = _NEWEST if all(one >= _TURING for one in capabilities) else _NEWEST - 1
     cuda = min(major(facts.driver_cuda), newest)
-    if cuda < _NEWEST - 1 or build.installer == "conda":  # or the driver is not known
+    if cuda < _NEWEST - 1 or build.installer == "conda":  # also if the driver is unknown
         return page
-    # The last part of PyTorch's address is CUDA 13.0, 12.8 or 12.6.
+    # PyTorch's index addresses end with the CUDA version: 13.0, 12.8 or 12.6.
     of_12 = "cu128" if max(capabilities, default=()) >= _BLACKWELL else "cu126"
     index = "cu130" if cuda == _NEWEST else of_12
     words = install.format(names=" ".join(build.distributions) or "torch", index=index, cuda=cuda)
-    # Of what stays, pip replaces nothing, and has the same files; but JAX's plug-in for this CUDA is right.
+    # pip does not replace packages with other names, which can have the same files, so they are uninstalled.
+    # JAX's plug-in for this CUDA stays.
     stay = [name for name in build.distributions if not name.startswith(f"jax-cuda{cuda}-")]
     stay = [] if stay in ([words], ["tensorflow"]) else stay
     lines = [f"uninstall -y {' '.join(stay)}"] * bool(stay) + [f"install {words}"]
@@ -270,7 +271,7 @@ def fitting_build(build: Build, facts: Facts) -> str:
 
 
 def pip(words: str, facts: Facts, installer: str = "pip") -> str:
-    """Return a command of pip's for this Python, and not for another one's."""
+    """Return a pip command for this Python."""
     if installer == "uv":
         words = words.replace("uninstall -y", "uninstall")
         return f"{'!' * facts.is_ipython}uv pip {words} --python {quote(sys.executable)}"
