@@ -1,1 +1,1 @@
-"""Kernels that start with GPUs: what adds them to Jupyter, and what runs in them before the first cell."""
+"""Kernels that start with GPUs: adds them to Jupyter, and chooses their GPUs before the first cell."""

@@ -1,7 +1,7 @@
 """`python -m gpu_magic.kernelspec --gpus auto -f FILE`: an IPython kernel that starts with GPUs.
 
-It is ipykernel's own application, which chooses where it loads its extensions: with its connection file, and
-before startup files and cells. So a signal, a restart, the debugger find the kernel that they know.
+It is ipykernel's own application, so signals, restarts and the debugger work as in any IPython kernel. It
+chooses GPUs when it loads its extensions: after the connection file is known, before startup files and cells.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 if __name__ == "__main__":
-    # As ipykernel_launcher does: a user's `random.py` is no module of the kernel's. It comes back later.
+    # As in ipykernel_launcher: the kernel must not import a user's `random.py`. ipykernel adds it later.
     if sys.path[0] == "" or Path(sys.path[0]) == Path.cwd():
         del sys.path[0]
 
@@ -24,10 +24,10 @@ if __name__ == "__main__":
     reader = current().reader
 
     def start_driver() -> None:
-        with contextlib.suppress(GpuMagicError), unasked():  # `begin` says what is wrong
+        with contextlib.suppress(GpuMagicError), unasked():  # `begin` reports the error
             reader.inventory()
 
-    # A driver takes up to a tenth of a second to start: meanwhile, ipykernel is imported.
+    # A driver takes up to a tenth of a second to start. Meanwhile, import ipykernel.
     threading.Thread(target=start_driver, daemon=True).start()
 
     from ipykernel import kernelapp
@@ -41,7 +41,7 @@ if __name__ == "__main__":
     parser.add_argument("--plain", action="store_true")
     asked, others = parser.parse_known_args()
 
-    class IPKernelApp(kernelapp.IPKernelApp):  # the name in configuration files, and in the log
+    class IPKernelApp(kernelapp.IPKernelApp):  # the name in configuration files and in the log
         """An IPython kernel that starts with GPUs."""
 
         def init_extensions(self) -> None:

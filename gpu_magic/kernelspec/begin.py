@@ -1,6 +1,6 @@
-"""Chooses GPUs as a kernel starts: those that its notebook asks for, else those of its kernelspec.
+"""Chooses GPUs when a kernel starts: those that its notebook asks for, else those of its kernelspec.
 
-A kernel always starts. If it can't have its GPUs it has none, and its first cell says why.
+A kernel always starts. If it can't get its GPUs, it gets none, and its first cell prints why.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["begin", "read_request"]
 
-# The options of a choice that nobody watches, and of a notebook's metadata, as JSON has them.
+# The options that work when a kernel starts, with example values as JSON in a notebook's metadata.
 _OPTIONS = {
     "order": '"pci"',
     "growth": "true",
@@ -48,16 +48,16 @@ _OPTIONS = {
     "model": '"A100"',
 }
 _DRIVER_SECONDS, _LOOK_SECONDS = 5.0, 0.1
-_MOST_BYTES = 64 << 20  # of a notebook that is read for what it asks
+_MOST_BYTES = 64 << 20  # the largest notebook whose metadata is read
 
 
 def begin(shell: Any, typed: str, *, is_plain: bool = False) -> None:
-    """Load the extension, and choose what is typed after `%gpus`, or what was chosen before a restart."""
+    """Load the extension, and choose the typed GPUs unless a choice saved before a restart was applied."""
     says: list[str] = []
     if not is_plain:
         try:
             shell.extension_manager.load_extension("gpu_magic")
-        except Exception as error:  # noqa: BLE001 - of IPython's configuration: the kernel starts
+        except Exception as error:  # noqa: BLE001 - an invalid configuration must not stop the kernel
             says.append(f"gpu_magic is not loaded: {error}")
     session = current()
     if session.chosen is None:
@@ -69,7 +69,7 @@ def begin(shell: Any, typed: str, *, is_plain: bool = False) -> None:
 
 
 def read_request(typed: str) -> tuple[str, Options]:
-    """Return the GPUs and options that are typed after `%gpus`; raise GpuMagicError if none starts so."""
+    """Return the GPUs and options typed after `%gpus`. Raise GpuMagicError if no kernel starts with them."""
     values = vars(read("%gpus", typed))
     request = values.pop("request")
     for name, value in values.items():
@@ -79,7 +79,7 @@ def read_request(typed: str) -> tuple[str, Options]:
 
 
 def _options(request: str, given: dict[str, Any]) -> Options:
-    """Return the options of a choice; `auto` picks GPUs that nobody uses, as nobody watches it."""
+    """Return the options of a choice. `auto` picks only free GPUs, because nobody watches the start."""
     asked = parse(request)
     if isinstance(asked, Reset):
         raise ChoiceError("Without a choice a kernel starts as after reset. Try auto, 2,0, all or none")
@@ -90,7 +90,7 @@ def _options(request: str, given: dict[str, Any]) -> Options:
 
 
 def _choose(session: Session, typed: str) -> Iterator[str]:
-    """Choose, and yield what the first cell says."""
+    """Choose GPUs, and yield the lines that the first cell prints."""
     asked = None
     try:
         asked = _asked_by_notebook()
@@ -118,12 +118,12 @@ def _choose(session: Session, typed: str) -> Iterator[str]:
         return
     try:
         apply(session, "none")
-    except GpuMagicError:  # the machine can't be read, and perhaps can once a framework is imported
+    except GpuMagicError:  # the machine can't be read now, but a framework may still find GPUs
         session.environment.set(MASK, "")
 
 
 def _wait_for_driver(session: Session) -> None:
-    """Wait until the driver has started; without persistence mode it starts with its first user."""
+    """Wait until the driver has started. Without persistence mode, it starts with its first user."""
     end = time.monotonic() + _DRIVER_SECONDS
     while time.monotonic() < end:
         machine = session.reader.inventory()
@@ -133,7 +133,7 @@ def _wait_for_driver(session: Session) -> None:
 
 
 def _changed(session: Session, choice: Choice, before: frozenset[str]) -> Iterator[str]:
-    """Say which GPUs a restarted kernel had, and who has them now, if they are others."""
+    """Yield which GPUs a restarted kernel has lost, and who has them now."""
     lost = before - {str(device.uuid) for device in choice.devices}
     there = [device for device in read_machine(session).devices if str(device.uuid) in lost] if lost else ()
     if there:
@@ -143,7 +143,7 @@ def _changed(session: Session, choice: Choice, before: frozenset[str]) -> Iterat
 
 
 def _asked_by_notebook() -> tuple[str, Options] | None:
-    """Return the GPUs and options that a notebook's metadata asks for; None for nothing."""
+    """Return the GPUs and options that a notebook's metadata asks for; None if it asks for none."""
     asked = _metadata()
     if asked is None:
         return None
@@ -164,7 +164,7 @@ def _asked_by_notebook() -> tuple[str, Options] | None:
 
 
 def _metadata() -> Any:
-    """Return what a notebook's metadata has as "gpu_magic"; None where there is none.
+    """Return "gpu_magic" of the notebook's metadata; None if there is none.
 
     The Jupyter server names the notebook in JPY_SESSION_NAME (jupyter_server 2, `get_kernel_env`).
     """

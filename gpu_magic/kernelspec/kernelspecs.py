@@ -1,4 +1,4 @@
-"""Adds kernels that start with GPUs to those that Jupyter offers; lists and removes them."""
+"""Adds kernels that start with GPUs to Jupyter, lists them and removes them."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Kernelspec:
 def install(
     typed: str, name: str = "", display_name: str = "", prefix: str | None = None, *, is_plain: bool = False
 ) -> Kernelspec:
-    """Add a kernel for this Python, with the GPUs that are typed after `%gpus`; replace one of ours.
+    """Add a kernel for this Python with the GPUs typed after `%gpus`, or replace one that gpu_magic added.
 
-    It goes below a prefix, or without one to this user's own. Raises GpuMagicError if it can't be added.
+    Without a prefix, install it for this user. Raises GpuMagicError if it can't be added.
     """
     request, options = read_request(typed)
     name = name or _name(request, options)
@@ -71,7 +71,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def installed(prefix: str = "") -> list[Kernelspec]:
-    """Return the kernels of ours that Jupyter finds from this Python, or those below a prefix."""
+    """Return the kernels added by gpu_magic that Jupyter finds from this Python, or those below a prefix."""
     found = []
     for name, known in sorted(_jupyter(prefix)[0].get_all_specs().items()):
         argv = known["spec"]["argv"]
@@ -86,9 +86,9 @@ def installed(prefix: str = "") -> list[Kernelspec]:
 
 
 def remove(name: str, prefix: str = "") -> str:
-    """Remove a kernel of ours; return the folder that it was in. Raises GpuMagicError if there is none."""
+    """Remove a kernel added by gpu_magic. Return its folder. Raises GpuMagicError if there is none."""
     ours = [one.name for one in installed(prefix)]
-    if name.lower() not in ours:  # as Jupyter has them
+    if name.lower() not in ours:  # Jupyter stores names in lower case
         raise ChoiceError(f"gpu_magic has added no kernel {name!r:.40}. It has added {listed(ours, 'none')}.")
     try:
         return str(_jupyter(prefix)[0].remove_kernel_spec(name.lower()))
@@ -97,7 +97,7 @@ def remove(name: str, prefix: str = "") -> str:
 
 
 def _jupyter(prefix: str = "") -> tuple[Any, Any]:
-    """Return Jupyter's manager of kernelspecs, or one of those below a prefix; and ipykernel's own of it."""
+    """Return a manager of all kernelspecs or of those below a prefix, and ipykernel's module `kernelspec`."""
     try:
         from ipykernel import kernelspec
         from jupyter_client.kernelspec import KernelSpecManager
@@ -118,7 +118,7 @@ def _name(request: str, options: Options) -> str:
 
 
 def _title(request: str, options: Options) -> str:
-    """Return what people read in a launcher: `2 free GPUs with 20GB`, `GPU 2`."""
+    """Return the part of the display name that names the GPUs: `2 free GPUs with 20GB`, `GPU 2`."""
     asked = parse(request)
     kind = "GPU" if options.model is None else f"{options.model} GPU"
     memory = f" with {options.min_free}" if options.min_free else ""

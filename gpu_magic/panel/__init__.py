@@ -1,6 +1,6 @@
-"""The live panel: choose GPUs by clicking. `messages.py` says what kernel and pages send each other.
+"""The live panel: choose GPUs by clicking. `messages.py` lists the messages between kernel and pages.
 
-The pages' part is in the scripts and the style here, written by hand and sent as they are.
+The scripts and the style in this folder are written by hand and sent unchanged to the pages.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _SCRIPTS = ("dom.js", "connection.js", "store.js", "grid.js", "detail.js", "pane
 
 
 def script() -> str:
-    """Return the panel's script: a module, with what anywidget asks of one, and the chip.
+    """Return the panel's script: a module for anywidget that also has the chip.
 
-    A page fetches nothing, so scripts can't import each other: they are sent as one.
+    Pages fetch no files, so the scripts can't import each other. They are sent as one module.
     """
     return "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
 

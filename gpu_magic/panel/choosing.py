@@ -1,4 +1,4 @@
-"""What panels choose: at once, or as soon as nobody else has the GPUs; always between cells."""
+"""Choices made in panels: at once, or as soon as the GPUs are free. Always between cells."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _LONGEST_STOP = 0.5  # seconds
 
 
 class _Wanted(NamedTuple):
-    """What a page has asked for."""
+    """The choice that a page asked for."""
 
     request: str
-    restart: bool = False  # whether to restart the kernel, where CUDA has started with others
-    page: str = ""  # that is to restart it
-    only_free: bool = False  # they were waited for, and are chosen only where nobody else has them
+    restart: bool = False  # whether to restart the kernel if CUDA has started with other GPUs
+    page: str = ""  # the page that restarts the kernel
+    only_free: bool = False  # after a wait: choose the GPUs only if they are still free
 
 
 @dataclass
 class _Wait:
-    """A wait for GPUs, looked after on a thread of its own."""
+    """A wait for GPUs, which runs on its own thread."""
 
     request: str
     waiting: Waiting
-    chosen: object  # what this process had chosen when it was begun
+    chosen: object  # the choice of this process when the wait began
     ended: threading.Event = field(default_factory=threading.Event)
     is_ready: bool = False  # the GPUs were free at the last look
     thread: threading.Thread | None = None
@@ -68,15 +68,15 @@ class _Panel(Protocol):
 class Choosing:
     """Keeps the latest choice that waits for the kernel, and the latest wait for GPUs.
 
-    Its methods can be called on any thread; `when_idle` needs the main one. The panel's lock guards what is
-    kept here; nothing is read or chosen while it is held.
+    `when_idle` needs the main thread. The other methods work on any thread. The panel's lock guards the
+    attributes. The machine is read and choices are made without the lock.
     """
 
     def __init__(self, panel: _Panel) -> None:
         self._panel, self._lock = panel, panel.lock
         self._wanted: _Wanted | None = None
         self._wait: _Wait | None = None
-        self.waiting = ""  # who has the GPUs that are waited for, and since when
+        self.waiting = ""  # the progress of the wait, as text; empty if there is none
         # A daemon thread that writes to a kernel's sockets while Python shuts down can crash it.
         atexit.register(self._end_thread)
 
@@ -88,12 +88,12 @@ class Choosing:
         self._panel.idle.request()
 
     def wait(self, request: str) -> None:
-        """Begin to wait, in place of what is waited for.
+        """Start to wait for GPUs, in place of an earlier wait.
 
         Raises
         ------
         ChoiceError
-            This is nothing to wait for.
+            The request names nothing to wait for.
 
         """
         devices, options = split_request(request)
@@ -110,7 +110,7 @@ class Choosing:
             wait.thread.start()
 
     def stop(self) -> None:
-        """Wait no longer; nothing is changed."""
+        """Stop waiting, without a choice."""
         with self._lock:
             if self._wait is not None:
                 self._wait.ended.set()
@@ -118,14 +118,14 @@ class Choosing:
                 self._panel.send()
 
     def when_idle(self, *, before_cell: bool) -> None:
-        """Make the choice that waits, if one does."""
+        """Make the pending choice, if there is one."""
         with self._lock:
             wanted = self._take(before_cell=before_cell)
         if wanted is None:
             return
         try:
             said = _choose(wanted)
-        except NotFreeError as error:  # somebody else was faster
+        except NotFreeError as error:  # another process was faster
             with self._lock:
                 if self._wait is not None:
                     self._wait.waiting.holders = error.holders
@@ -136,15 +136,15 @@ class Choosing:
             return
         if wanted.only_free:
             self.stop()
-        # Before it is said, as what a later reading shows is not this choice's doing.
-        with contextlib.suppress(GpuMagicError):  # the next reading says so
+        # Read before `say`, because the next reading with another choice removes the text.
+        with contextlib.suppress(GpuMagicError):  # the next reading shows the error
             self._panel.read()
         self._panel.say(*said)
 
     def _take(self, *, before_cell: bool) -> _Wanted | None:
         wanted, wait = self._wanted, self._wait
         if wanted is not None:
-            # A restart would kill the cell that is about to begin.
+            # A restart would end the cell that is about to run.
             if wanted.restart and before_cell:
                 return None
             self._wanted = None
@@ -175,7 +175,7 @@ class Choosing:
             wait.waiting.leave()
 
     def _end(self, wait: _Wait, text: str, kind: str) -> None:
-        """End a wait, and say why; not where it was ended already."""
+        """End a wait and show why, unless it has already ended."""
         with self._lock:
             if self._wait is wait:
                 self.stop()
@@ -186,7 +186,7 @@ class Choosing:
         self._panel.send()
 
     def _end_thread(self) -> None:
-        """End the thread, as Python ends; wait for a look that is under way, half a second at most."""
+        """End the thread when Python exits. Wait at most half a second for its current look."""
         wait, self._wait = self._wait, None
         if wait is not None and wait.thread is not None:
             wait.ended.set()
@@ -195,15 +195,15 @@ class Choosing:
 
 
 def _choose(wanted: _Wanted) -> tuple[str, str, list[str]] | None:
-    """Choose, as `%gpus` would; return what to say, its kind, and those of its lines that warn.
+    """Choose, as `%gpus` would. Return the text to show, its kind, and its lines that are warnings.
 
-    None: it came too late, so it is saved, and the kernel is to be restarted. NotFreeError: the GPUs were
-    waited for, and somebody else was faster; nothing was changed.
+    Return None if the choice came too late and was saved for a restart of the kernel. Raise NotFreeError, and
+    change nothing, if another process claimed or used the GPUs after the wait.
     """
     session, (devices, options) = current(), split_request(wanted.request)
     try:
         if wanted.only_free and probe().can_change:
-            # The wait has just looked for longer than the next cell is to be kept waiting.
+            # One reading is enough after the wait. A longer look would delay the next cell.
             free = replace(options, only_free=True)
             choice = apply(session, devices, free, inventory=read_machine(session))
         else:

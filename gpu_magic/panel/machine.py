@@ -1,4 +1,4 @@
-"""The machine as pages get it: what is around the rows, a row for each device, and what open ones have."""
+"""The machine as pages get it: a header, a row for each device, and the details of open rows."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _SAMPLES = 180  # one each second: three minutes
 _LONGEST_PATH = 120
 _MOST_VARIABLES = 10
 _LONGEST_VARIABLE = 40
-_WALK_SECONDS = 0.2  # for which the next cell waits at most: a fifth of what %where may take
+_WALK_SECONDS = 0.2  # the longest delay of the next cell; a fifth of the limit of %where
 
 
 def serialize(snapshot: Snapshot) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return what is shown around the rows, and the rows in their order."""
+    """Return the header and the rows."""
     session, view, shown = current(), snapshot.kernel, list(rows(snapshot))
     given = Given(snapshot, session.inherited, session.grant)
     is_known = snapshot.driver_version is not UNKNOWN
@@ -54,23 +54,23 @@ def serialize(snapshot: Snapshot) -> tuple[dict[str, Any], list[dict[str, Any]]]
         "simulated": printable(snapshot.simulated),  # the profile of a simulated machine
         "problem": problem_text(snapshot) or snapshot.limitation,  # why no GPU can be read
         "cuda_state": view.state,  # whether the choice can change: see `process.drivers.State`
-        "cuda_text": view.cuda,  # the same as a sentence
-        "runtime": runtime_of(view.vendor),  # what these are about: "CUDA" or "ROCm"
+        "cuda_text": view.cuda,  # `cuda_state` as a sentence
+        "runtime": runtime_of(view.vendor),  # "CUDA" or "ROCm"
         "notes": [
             *view.notes,
             *_notes_on_ipykernel(),
         ],  # on CUDA_VISIBLE_DEVICES, for example
         "allotted": view.allotted,  # "allotted by Slurm job 123: GPUs 2, 5"
-        "launch_devices": _keys(_launch_devices(snapshot, given)),  # that "reset" amounts to, if known
+        "launch_devices": _keys(_launch_devices(snapshot, given)),  # what "reset" chooses, if known
         "hides_devices": view.names is not UNKNOWN and not all(row.is_visible for row in shown),
-        "memory_options": session.memory_options,  # " --growth", as it was chosen last
-        "least_busy": _keys(_best_first(given)),  # all that "auto" picks from, the least busy first
+        "memory_options": session.memory_options,  # of the latest choice: " --growth"
+        "least_busy": _keys(_best_first(given)),  # the GPUs that "auto" picks from, the least busy first
     }
     return header, [_row(row, given) for row in shown]
 
 
 def _notes_on_ipykernel() -> list[str]:
-    """Return what to know of ipykernel 7.0 to 7.3: it can miss what comes as a reply leaves (#1529)."""
+    """Return a note on ipykernel 7.0 to 7.3, which can miss a message while it sends a reply (#1529)."""
     module: Any = sys.modules.get("ipykernel")  # a kernel has imported it
     if module is None or not (7, 0) <= module.version_info[:2] < (7, 4):
         return []
@@ -79,7 +79,7 @@ def _notes_on_ipykernel() -> list[str]:
 
 
 def _launch_devices(snapshot: Snapshot, given: Given) -> Sequence[Device]:
-    """Return the devices of the launch; none where they, or their order, can't be known."""
+    """Return the devices that the process was launched with; none if they or their order are unknown."""
     kernel, first = snapshot.kernel, snapshot.of_vendor(next(iter(snapshot.vendors), "nvidia"))
     if kernel.inherited is None and not kernel.inherited_amd:
         return whole_gpus(first.devices) if first.is_uniform else []
@@ -87,12 +87,12 @@ def _launch_devices(snapshot: Snapshot, given: Given) -> Sequence[Device]:
 
 
 def _best_first(given: Given) -> Sequence[Device]:
-    """Return what plain `auto` picks from, the best first."""
+    """Return the devices that plain `auto` picks from, the best first."""
     first = next(iter(given.inventory.vendors), "nvidia")
     try:
         pool = [one for one in given.pool if not isinstance(one, Gpu) or one.vendor == first]
         return best_first(tuple(pool))
-    except ChoiceError:  # it is not known what may be chosen
+    except ChoiceError:  # the devices that may be chosen are unknown
         return ()
 
 
@@ -101,7 +101,7 @@ def _keys(devices: Sequence[Device]) -> str:
 
 
 def key_of(device: Device) -> str:
-    """Return what one types for a device, which is its name in messages."""
+    """Return what users type for a device. Messages call it by this key."""
     return device.number_text if isinstance(device, Gpu) else str(device.uuid)
 
 
@@ -109,22 +109,22 @@ def _row(row: Row, given: Given) -> dict[str, Any]:
     device, shares = row.device, row.shares
     return {
         "key": key_of(device),
-        "label": row.label,  # nvidia-smi's number; a branch and the number, for an instance
+        "label": row.label,  # nvidia-smi's number; for an instance, `├` or `└` and its number
         "name": row.name,
         "total": row.total,  # memory: "80.0 GiB"
         "total_gib": _gib(device.memory_total),
         "used": _gib(device.status.memory_used),
-        # Of the memory, in thousandths: this kernel's, other processes', and all that is used.
+        # In thousandths of the memory: used by this kernel, by other processes, and in all.
         "shares": [round(share * 1000) for share in (shares.mine, shares.others, shares.used)],
         # Percent, degrees Celsius, watts.
         "utilization": _figure(row.utilization),
         "temperature": _figure(row.temperature),
         "power": _figure(row.power),
-        "users": list(row.users),  # who uses it, a line each, or what else there is to say
+        "users": list(row.users),  # a line for each user, or a note
         "usage": row.usage,  # free, busy, mine, unknown, problem
         "visible_as": row.visible_as,  # in this process: "cuda:0", "not visible", "not given", or empty
         "is_held": bool(held_by(device)),  # whether another process uses or has claimed it
-        "unavailable": printable(given.why_not(device)),  # why it can't be chosen; empty where it can
+        "unavailable": printable(given.why_not(device)),  # why it can't be chosen; empty if it can
         # The number of the GPU that an instance belongs to.
         "parent": "" if isinstance(device, Gpu) else str(device.gpu_index),
     }
@@ -135,14 +135,14 @@ def _gib(size: int | Unknown) -> float | None:
 
 
 def _figure(value: float | Unknown | None) -> int | str | None:
-    """Return a figure as it is sent: None where it is unknown, "" where the device has none."""
+    """Return a figure as pages get it: None if it is unknown, "" if the device has none."""
     return "" if value is None else None if value is UNKNOWN else round(value)
 
 
 class History:
-    """Utilization (percent) and memory (thousandths) of each device, an item each second, the newest last.
+    """Utilization (percent) and memory (thousandths) of each device, an item per second, the newest last.
 
-    `second` is the time of the latest reading. None stands where something is not known, or nothing was read.
+    `second` is the time of the latest reading. An item is None if it is unknown or was not read.
     """
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class History:
         self.second = 0
 
     def add(self, rows: list[dict[str, Any]]) -> None:
-        """Add a reading; a second one in one second takes the place of the first."""
+        """Add a reading. It replaces an earlier reading of the same second."""
         passed = round(time.monotonic() - self._second_began)  # a reading may come half a second off
         self._second_began += passed
         self.second += passed
@@ -173,13 +173,13 @@ class History:
 
 
 def detail_of(device: Device) -> dict[str, Any]:
-    """Read what is shown below an open row, of a device as a snapshot has it."""
+    """Return the details of a device, which are shown below its open row."""
     processes = device.status.processes
     detail: dict[str, Any] = {
         "power_limit": "",  # watts; None: unknown, "": an instance has none
-        "slowdowns": [],  # what slows it down, in a few words each; None: unknown
+        "slowdowns": [],  # what slows the GPU down, in a few words each; None: unknown
         "processes": [_process(process) for process in (() if processes is UNKNOWN else processes)],
-        "is_listed": processes is not UNKNOWN,  # so that there are none where none is there
+        "is_listed": processes is not UNKNOWN,  # if true, an empty list means that there are none
     }
     if isinstance(device, Gpu):
         limits = current().reader.limits(device)
@@ -189,30 +189,30 @@ def detail_of(device: Device) -> dict[str, Any]:
 
 
 def _process(process: GpuProcess) -> dict[str, Any]:
-    """Return a process as it is shown. A text is empty where it is not known."""
+    """Return a process as pages show it. An unknown text is empty."""
     name = f"process {process.pid}" if process.name is UNKNOWN else process.name
     folder, _, file = process.notebook.rpartition("/") if process.is_kernel else ("", "", "")
     age = "" if process.age is UNKNOWN else age_text(process.age)
     whose = "this kernel" if process.pid == os.getpid() else "started by this kernel"
     return {
         "pid": process.pid,
-        # By which it is told from a later process with its number.
+        # This distinguishes it from a later process with the same PID.
         "started": None if process.started is UNKNOWN else process.started,
-        # The notebook of a kernel of one's own, else the script, or the program.
+        # The notebook of one of the user's own kernels, else the script or the program.
         "title": shortened(file, _LONGEST_PATH) or printable(name),
-        "folder": _path_text(folder),  # where that notebook is
-        # From which another program of one's own was started.
+        "folder": _path_text(folder),  # the folder of that notebook
+        # The notebook that started another of the user's own programs.
         "notebook": "" if process.is_kernel else _path_text(process.notebook),
         "whose": whose if process.mine else "",
         "owner": "" if process.owner is UNKNOWN else printable(process.owner),
         "age": ", ".join(filter(None, (age, idle_text(process.idle)))),
         "memory": "" if process.memory is UNKNOWN else bytes_text(process.memory),
-        "step": next_step(process),  # what can be done next to end it
+        "step": next_step(process),  # the next step to end it
     }
 
 
 def _path_text(path: str) -> str:
-    """Return a path as it is shown: from the home folder on, and of a long one its end."""
+    """Return a path with `~` for the home folder, and only the end of a long path."""
     home = str(Path.home())
     text = f"~{path.removeprefix(home)}" if f"{path}/".startswith(f"{home}/") else path
     text = text if len(text) <= _LONGEST_PATH else f"…{text[1 - _LONGEST_PATH :]}"
@@ -220,9 +220,9 @@ def _path_text(path: str) -> str:
 
 
 def find_variables(shell: Any) -> dict[str, dict[str, Any]]:
-    """Return the variables that hold memory on GPUs, by the GPU's key; call it on the main thread.
+    """Return the variables that hold memory on GPUs, by the key of the GPU. Call it on the main thread.
 
-    What `%where` finds, in less time. "" has what is to be said of the GPUs that are not there.
+    This finds the variables of `%where` in less time. The key "" is for GPUs without variables.
     """
     budget, machine = Budget(seconds=_WALK_SECONDS), LazySnapshot()
     found: dict[str, list[tuple[int, str]]] = {"": []}
@@ -240,8 +240,8 @@ def find_variables(shell: Any) -> dict[str, dict[str, Any]]:
                 (shortened(name, _LONGEST_VARIABLE), size_text(size))
                 for size, name in sorted(sizes, reverse=True)[:_MOST_VARIABLES]
             ],
-            "more": max(0, len(sizes) - _MOST_VARIABLES),  # how many there are besides
-            "unfinished": bool(budget.unfinished),  # there was not enough time to look at all
+            "more": max(0, len(sizes) - _MOST_VARIABLES),  # the number of other variables
+            "unfinished": bool(budget.unfinished),  # not all variables were looked at completely
         }
         for key, sizes in found.items()
     }

@@ -1,27 +1,27 @@
-"""What pages and the kernel send each other: JSON objects, each with a `type`.
+"""The messages between pages and the kernel: JSON objects, each with a `type`.
 
 The kernel sends
-  state     all that a page shows: see `PanelState.state`; once a second, and when something happens
-  restart   {kernel, page}: restart the kernel of this id (empty: not known) through the Jupyter server; the
-            page that is to do it, or, where it is empty, every page is asked whether it can
+  state     everything that a page shows (see `PanelState.state`), once a second and after each event
+  restart   {kernel, page}: restart the kernel with this id (empty: unknown) through the Jupyter server. The
+            page with the name `page` does this. If `page` is empty, every page answers whether it can
   attached  {page, script, style, state}: the answer to `attach`
-  closed    {}: gpu_magic was unloaded, so that pages without a widget have no kernel any more
+  closed    {}: gpu_magic was unloaded, so pages without a widget no longer have a kernel
 
-and pages what `CHECKS` lists:
-  look            whether a view is "watched" (seen by a person who has used the page within ten minutes),
-                  "unwatched" or "hidden", and which rows are open in it; said when that changes, and every
-                  15 s while it is watched. The answer is a state with the last minutes.
-  choose          choose what was clicked, as soon as no cell runs; restart: and restart the kernel where that
-                  is needed
-  wait            the same, as soon as nobody else has these GPUs, too; `stop_waiting` ends it
-  answer_restart  whether this page can restart the kernel, or has failed to
-  end_process     end a process of one's own: by TERM, or where that was of no use by KILL
-  free            do what `%gpu_free` does, as soon as no cell runs
-  attach          a page that has no widget asks for what shows a panel
+Pages send what `CHECKS` lists:
+  look            whether a view is "watched" (visible to a person who used the page in the last ten minutes),
+                  "unwatched" or "hidden", and its open rows; sent when these change, and every 15 s while the
+                  view is watched. Unless it is hidden, the answer is a state with the last minutes.
+  choose          choose the clicked GPUs as soon as no cell runs. If `restart` is true, restart the kernel
+                  if necessary
+  wait            choose the clicked GPUs as soon as they are free and no cell runs; `stop_waiting` cancels it
+  answer_restart  whether this page can restart the kernel; also sent when a restart failed
+  end_process     end one of the user's own processes with TERM, or with KILL if TERM did not end it
+  free            free memory as `%gpu_free` does, as soon as no cell runs
+  attach          send the panel's script, style and state to a page without a widget
 
-A device is called by its *key*, which is what one types after `%gpus` for it: `3`, `MIG-41b7…`. A *request*
-is all that one types: `3,1`, `none`, `3,1 --growth --memory-limit 8GB`. A *page* is one copy of a widget's
-model in a browser tab, a *view* one place of it that shows a panel: both are names that the page makes up.
+The *key* of a device is what users type for it after `%gpus`: `3`, `MIG-41b7…`. A *request* is the whole text
+after `%gpus`: `3,1`, `none`, `3,1 --growth --memory-limit 8GB`. A *page* is a copy of a widget's model in a
+browser tab. A *view* is a place in the page that shows a panel. The page makes up the names of both.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _HIGHEST_NUMBER = (1 << 53) - 1  # Number.MAX_SAFE_INTEGER
 
 
 class NotUnderstoodError(GpuMagicError):
-    """A page has sent what is no message."""
+    """A page sent an invalid message."""
 
     def __init__(self) -> None:
         super().__init__("The page sent an invalid message. Nothing was changed.")
 
 
 def _is_text(value: object) -> bool:
-    """Return whether a value can be sent back: with half of a surrogate pair, no later message could be."""
+    """Return whether a value is printable text. A lone surrogate would make every later message fail."""
     return isinstance(value, str) and value.isprintable()
 
 
@@ -66,7 +66,7 @@ def _is_bool(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    """Return whether a value is a whole number that JavaScript has, too."""
+    """Return whether a value is a whole number that JavaScript represents exactly."""
     return type(value) is int and 0 <= value <= _HIGHEST_NUMBER
 
 
@@ -78,7 +78,7 @@ def _is_visibility(value: object) -> bool:
     return value in ("watched", "unwatched", "hidden")
 
 
-# By the type of a message, its other keys, and what their values must be.
+# For each type of message, its other keys with the checks of their values.
 CHECKS: dict[str, dict[str, Callable[[object], bool]]] = {
     "look": {"view": _is_name, "visibility": _is_visibility, "open": _is_keys},
     "choose": {"request": _is_text, "restart": _is_bool, "page": _is_name},
@@ -92,12 +92,12 @@ CHECKS: dict[str, dict[str, Callable[[object], bool]]] = {
 
 
 def read(message: object) -> tuple[str, dict[str, Any]]:
-    """Return the type of a message and its other keys. It can be any JSON: whoever has the page sends any.
+    """Return the type of a message and its other keys. A page can send any JSON.
 
     Raises
     ------
     NotUnderstoodError
-        It is none of `CHECKS`.
+        The message fits none of `CHECKS`.
 
     """
     if isinstance(message, dict) and isinstance(kind := message.get("type"), str) and kind in CHECKS:

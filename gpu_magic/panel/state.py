@@ -1,8 +1,8 @@
-"""What all panels of this process show: one state, read by one thread, and what pages ask of it.
+"""The state that all panels of this process show, and the handling of messages from pages.
 
-The machine is read on the sampler's thread, messages from pages come in on any, and choices are made on the
-main thread, between cells. One lock, `PanelState.lock`, guards all that is kept. Messages are sent while it
-is held, so that they go out in the order of the changes. The machine is read, and a choice made, without it.
+The sampler's thread reads the machine. Messages from pages arrive on any thread. Choices are made on the main
+thread, between cells. One lock, `PanelState.lock`, guards the state. Messages are sent while it is held, so
+that they are sent in the order of the changes. The machine is read and choices are made without the lock.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 
 __all__ = ["PageViewer", "PanelState", "Viewer", "panel_state"]
 
-# A page says every 15 s that a view is watched. One that was closed, or whose computer sleeps, says nothing;
-# but during a cell pages of some kernels can't, and those that nobody watches never do.
+# Pages report a watched view every 15 s, unless they were closed or the computer sleeps. The lease is long
+# during a cell, because pages of some kernels can't report then, and unwatched views are not reported again.
 _LEASE = 40.0  # seconds
 _LEASE_IN_CELL = 24 * 3600.0
-_MOST_VIEWS = 64  # of one viewer: pages can send anything
-_EXPECTED = ""  # a view that is likely to be shown soon, and has no name yet
+_MOST_VIEWS = 64  # per viewer, because pages can send anything
+_EXPECTED = ""  # a view that will probably be shown soon and has no name yet
 _UNLOADED = "gpu_magic was unloaded. To choose here: %load_ext gpu_magic"
 
 
 class Viewer(Protocol):
-    """What takes messages to pages: the widget, or the comm for pages without one."""
+    """Sends messages to pages: the widget, or the comm for pages without a widget."""
 
-    is_widget: bool  # pages show it by anywidget, which the Jupyter server has to have
+    is_widget: bool  # pages show it with anywidget, which the Jupyter server must have
 
     def tell(self, message: dict[str, Any]) -> None:
         """Send a message to its pages."""
@@ -65,7 +65,7 @@ class _View(NamedTuple):
 
 
 class PanelState:
-    """What panels show. Its methods can be called on any thread; `restart` needs the main one."""
+    """The state of all panels. `restart` needs the main thread. The other methods work on any thread."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -74,29 +74,29 @@ class PanelState:
         self._process = secrets.token_hex(8)
         self._sampler = Sampler(self.tick)
         self._views: dict[Viewer, dict[str, _View]] = {}
-        self._has_answered = False  # a page, of a panel that it shows by anywidget
+        self._has_answered = False  # whether a page that shows the widget has answered
         self._shell: Any = None
         self._is_paused = self._is_restarting = self._is_free_wanted = False
         self._said: dict[str, Any] = {"number": 0}
         self._set_said()
-        self._begun = self._latest = 0  # readings, and the latest of those that have ended
-        self._chosen: list[str] = []  # what this process has, at the latest reading
+        self._begun = self._latest = 0  # the numbers of the newest reading, and of the newest finished one
+        self._chosen: list[str] = []  # the choice of this process at the latest reading
         self._header: dict[str, Any] = {}
         self._rows: list[dict[str, Any]] = []
         self._history = History()
         self._details: dict[str, dict[str, Any]] = {}  # of open rows, by key
         self._variables: dict[str, dict[str, Any]] = {}
-        self._walked_at: float | None = None  # when the last cell had ended that was there at the latest walk
+        self._walked_at: float | None = None  # `idle.free_since` at the latest walk
 
-    # Panels come and go.
+    # Add and remove panels.
 
     def add(self, viewer: Viewer, shell: Any) -> Snapshot:
-        """Take in a viewer, or expect one more view of it; return the machine. No shell: outside IPython.
+        """Add a viewer, or expect another view of it. Return the machine. Outside IPython, `shell` is None.
 
         Raises
         ------
         SimulationError
-            The machine can't be read, as its simulation is described in words that are not understood.
+            The description of the simulated machine is invalid.
 
         """
         self._shell = shell
@@ -106,20 +106,20 @@ class PanelState:
         with self.lock:
             views = self._views.setdefault(viewer, {})
             if hasattr(shell, "kernel"):
-                # A page may show it soon, and can't say so before this cell ends.
+                # A page may show it soon, but can't report that before this cell ends.
                 views[_EXPECTED] = _View(True, (), time.monotonic())
                 self._sampler.start()
         return snapshot
 
     def remove(self, viewer: Viewer) -> None:
-        """Forget a viewer that was closed."""
+        """Remove a closed viewer."""
         with self.lock:
             self._views.pop(viewer, None)
-            if not self._views:  # nobody would learn of it
+            if not self._views:  # no page would show the choice
                 self.choosing.stop()
 
     def pause(self) -> None:
-        """Stop, as the extension is unloaded; it may be loaded again right away."""
+        """Stop because the extension is unloaded. It may be loaded again immediately."""
         with self.lock:
             self._is_paused = True
             self.choosing.stop()
@@ -128,7 +128,7 @@ class PanelState:
         self.say(_UNLOADED, "warning")
 
     def resume(self, shell: Any) -> None:
-        """Go on after `pause`; else do nothing."""
+        """Continue after `pause`, otherwise do nothing."""
         if self._is_paused:
             self._is_paused = False
             self.say("", "info")
@@ -136,14 +136,14 @@ class PanelState:
             self._read_now()
 
     def pages(self) -> tuple[int, bool]:
-        """Return how many panels cells have shown, and whether a page has answered one of them."""
+        """Return the number of widgets, and whether a page that shows one has answered."""
         with self.lock:
             return sum(viewer.is_widget for viewer in self._views), self._has_answered
 
-    # What pages ask for: the messages of these names.
+    # Messages from pages.
 
     def receive(self, viewer: Viewer, message: object) -> None:
-        """Do what a page asks for, or say why not."""
+        """Do what a page asks for, or show the error."""
         try:
             kind, values = messages.read(message)
             if kind == "look":
@@ -179,27 +179,27 @@ class PanelState:
             if visibility == "hidden":
                 return
             if len(views) == _MOST_VIEWS:
-                views.pop(next(iter(views)))  # the one last heard of longest ago
+                views.pop(next(iter(views)))  # the one that was reported longest ago
             views[view] = _View(visibility == "watched", tuple(open), time.monotonic())
-            # Answered in any case: a page that hears something knows that there is a kernel.
+            # Always answered, so that the page knows that there is a kernel.
             viewer.tell({"type": "state", "state": self.state(viewer, with_history=True)})
         if set(open) - set(was_open):
-            self.idle.request()  # to look at the variables
+            self.idle.request()  # to find the variables
             self._read_now()
         elif visibility == "watched" and not self._sampler.is_running:
             self._read_now()
 
-    # What pages are sent.
+    # Messages to pages.
 
     def state(self, viewer: Viewer | None = None, *, with_history: bool = False) -> dict[str, Any]:
-        """Return all that a page shows, with the detail of the rows that are open in a viewer's pages."""
+        """Return everything that a page shows, with the details of the rows open in a viewer's pages."""
         with self.lock:
             state = {
-                "process": self._process,  # a random name, by which a page knows another after a restart
-                "second": self._history.second,  # of the latest reading, on a clock that never goes back
-                "header": self._header,  # see `machine.py` for these
+                "process": self._process,  # a random name, which differs after a restart
+                "second": self._history.second,  # of the latest reading, on a monotonic clock
+                "header": self._header,  # see `machine.py` for the header and the rows
                 "rows": self._rows,
-                "said": self._said,  # to all: the number of it, what, its kind, and the lines of it that warn
+                "said": self._said,  # the text in all panels: its number, text, kind and warning lines
                 "waiting": self.choosing.waiting,
                 "is_paused": self._is_paused,
                 "is_restarting": self._is_restarting,
@@ -208,17 +208,17 @@ class PanelState:
                     for key in self._open_in(viewer) & self._details.keys()
                 },
             }
-            # Utilization: pages keep it from then on.
+            # Pages extend the history of the utilization themselves.
             return {**state, "history": self._history.utilization()} if with_history else state
 
     def send(self) -> None:
-        """Send the state to all pages that are visible."""
+        """Send the state to all visible pages."""
         with self.lock:
             for viewer in [viewer for viewer in self._views if any(self._visible(viewer))]:
                 viewer.tell({"type": "state", "state": self.state(viewer)})
 
     def say(self, text: str, kind: str, warnings: Iterable[str] = ()) -> None:
-        """Show a text in every panel, in place of the one before; kind: info, done, warning or error."""
+        """Replace the text in every panel. `kind` is info, done, warning or error."""
         with self.lock:
             self._set_said(text, kind, warnings)
             self.send()
@@ -228,7 +228,7 @@ class PanelState:
         self._said = {"number": number, "text": text, "kind": kind, "warnings": list(warnings)}
 
     def restart(self, page: str = "") -> None:
-        """Restart the kernel, by this page if one is named, and say so in every panel."""
+        """Restart the kernel, through this page if one is named, and show the restart in every panel."""
         with self.lock:
             self._is_restarting = True
             self.send()
@@ -240,22 +240,22 @@ class PanelState:
 
         restart.begin(self._shell, ask, page)
 
-    # What is read.
+    # Readings.
 
     @unasked()
     def tick(self) -> bool:
-        """Read the machine, and send it; return whether any view is visible."""
+        """If a view is visible, read and send the machine. Return whether a view is visible."""
         with self.lock:
             if not any(any(self._visible(viewer)) for viewer in self._views):
                 return False
         try:
             self.read()
-        except GpuMagicError as error:  # a simulation that is described anew, and wrongly
+        except GpuMagicError as error:  # the description of the simulated machine was changed and is invalid
             self.say(str(error), "error")
         return True
 
     def read(self) -> Snapshot:
-        """Read the machine, and send it."""
+        """Read the machine and send it."""
         with self.lock:
             self._begun += 1
             number = self._begun
@@ -268,12 +268,12 @@ class PanelState:
             devices += gpu.mig
         details = {key: detail_of(device) for device in devices if (key := key_of(device)) in keys}
         with self.lock:
-            if number < self._latest:  # one that began later was faster
+            if number < self._latest:  # a reading that began later was faster
                 return snapshot
             self._latest = number
             chosen = [header["cuda_state"], *(row["visible_as"] for row in rows)]
             if self._said["kind"] == "done" and chosen != self._chosen:
-                self._set_said()  # something else has happened, a choice by typing for example
+                self._set_said()  # something else changed the choice, such as `%gpus`
             self._chosen = chosen
             self._header, self._rows, self._details = header, rows, details
             self._history.add(rows)
@@ -288,10 +288,10 @@ class PanelState:
             self._sampler.start()
             self._sampler.poke()
 
-    # Who looks.
+    # Visible views.
 
     def _visible(self, viewer: Viewer) -> Iterator[_View]:
-        """Return the visible views: those that are watched, and during a cell all that are not hidden."""
+        """Yield the visible views: those that are watched, and during a cell all that are not hidden."""
         now, free_since, is_busy = time.monotonic(), self.idle.free_since, self.idle.is_busy
         for view in self._views.get(viewer, {}).values():
             if is_busy:
@@ -312,23 +312,23 @@ class PanelState:
     def _when_idle(self, before_cell: bool) -> None:
         with self.lock:
             if before_cell and any(self._views.values()):
-                self._sampler.start()  # for views that are read for during cells only
+                self._sampler.start()  # for unwatched views, which are visible only during cells
         if self._is_free_wanted:
             self._is_free_wanted = False
             self.say(*_free())
             self._walked_at = None
-        # A cell that waits its turn is not kept waiting for what nobody has asked for.
+        # Don't delay the next cell for a walk that nobody asked for.
         if not before_cell:
             self._walk()
         self.choosing.when_idle(before_cell=before_cell)
 
     def _walk(self) -> None:
-        """Look at the variables, where a row is open, and they can have changed."""
+        """Find the variables on GPUs if a row is open and they may have changed."""
         with self.lock:
             is_open = any(map(self._open_in, self._views))
         if not is_open or self._walked_at == self.idle.free_since:
             return
-        with contextlib.suppress(GpuMagicError):  # the machine can't be read, as the next reading says
+        with contextlib.suppress(GpuMagicError):  # the next reading shows the error
             found = find_variables(self._shell)
             with self.lock:
                 self._walked_at, self._variables = self.idle.free_since, found
@@ -336,7 +336,7 @@ class PanelState:
 
 
 def _free() -> tuple[str, str]:
-    """Do what `%gpu_free` does; return what to say, and its kind."""
+    """Free memory as `%gpu_free` does. Return the text to show and its kind."""
     try:
         return repr(gpu_free()), "done"
     except GpuMagicError as error:
@@ -346,9 +346,9 @@ def _free() -> tuple[str, str]:
 
 
 class PageViewer:
-    """The pages that have found this kernel by its comm; `send` sends a message to all of them."""
+    """The pages that found this kernel by its comm. `send` sends a message to all of them."""
 
-    is_widget = False  # its script comes by the comm
+    is_widget = False  # the comm sends its script
 
     def __init__(self, send: Callable[[Any], None]) -> None:
         self.tell = send
@@ -357,17 +357,17 @@ class PageViewer:
 
     @unasked()
     def receive(self, message: object) -> None:
-        """Take a message from a page."""
+        """Handle a message from a page."""
         if not self._is_added:
             try:
                 self._state.add(self, get_ipython())
                 self._is_added = True
-            except GpuMagicError as error:  # a simulation that is described in words that are not understood
+            except GpuMagicError as error:  # the description of the simulated machine is invalid
                 self._state.say(str(error), "error")
         self._state.receive(self, message)
 
     def close(self) -> None:
-        """Let the pages go; also those that nobody sees learn why, as they can't ask later."""
+        """Disconnect the pages. Tell all of them why: hidden ones can't ask later."""
         if self._is_added:
             self.tell({"type": "state", "state": self._state.state()})
         self._state.remove(self)
@@ -376,12 +376,12 @@ class PageViewer:
 
 
 _state: PanelState | None = None
-_made = threading.Lock()  # pages and cells can ask for it at once, on threads of their own
+_made = threading.Lock()  # pages and cells can ask for the state at the same time, on several threads
 
 
 def panel_state() -> PanelState:
-    """Return this process's; the first call makes it."""
-    global _state  # noqa: PLW0603 - as there is one session
+    """Return the state of this process. The first call creates it."""
+    global _state  # noqa: PLW0603 - a process has one
     with _made:
         if _state is None:
             _state = PanelState()

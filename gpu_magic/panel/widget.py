@@ -33,10 +33,10 @@ __all__ = ["Panel", "fallback", "panel", "restart_with_choice"]
 
 _log = logging.getLogger("gpu_magic.panel")
 
-# A page with a live panel hides the table (`hideFallback` in panel.js). In place of a widget that is not
-# live, JupyterLab and Notebook 7 (jupyterlab_widgets 3) write "model not found" where the kernel is gone, and
-# "Click to show javascript error" where the page can't load anywidget: the style hides both. The table is
-# invisible for a moment, so that it does not flash before a live panel appears.
+# A page with a live panel hides the table (`hideFallback` in panel.js). Instead of a widget that is not live,
+# JupyterLab and Notebook 7 (jupyterlab_widgets 3) show "model not found" if the kernel has ended, and "Click
+# to show javascript error" if the page can't load anywidget. The style hides both. The table is invisible for
+# a moment, so that it does not flash before a live panel appears.
 _FALLBACK = """<div class="gm-fallback" data-widget="{key}" data-place="{place}"><style>
 @keyframes gm-wait{{from,to{{position:absolute;visibility:hidden}}}}
 .gm-fallback{{animation:gm-wait .6s}}
@@ -44,7 +44,7 @@ _FALLBACK = """<div class="gm-fallback" data-widget="{key}" data-place="{place}"
 .jp-OutputArea-child:has(.gm-fallback)+.jp-OutputArea-child:has(.jupyter-widgets-error-widget){{display:none}}
 </style>{table}<p>{note}</p></div>"""
 _WHEN = "State of %Y-%m-%d %H:%M. It is live while its kernel runs. "
-# The page's part comes with anywidget from the Jupyter server, whose environment can be another one.
+# Pages load anywidget from the Jupyter server, which can be in another environment.
 _MEND = (
     "If only this table appears, run <code>pip install anywidget</code> where the Jupyter server is "
     "installed, then reload the page."
@@ -52,7 +52,7 @@ _MEND = (
 
 
 def fallback(key: str, place: str, table: str, missing: Missing | None) -> str:
-    """Return what a page shows that can't show this panel in this place: a table, and what the page lacks."""
+    """Return the HTML for pages that can't show this panel: a table, and a note on what the page lacks."""
     note = time.strftime(_WHEN)
     if missing:
         what, mend = map(html.escape, missing)
@@ -68,8 +68,8 @@ class Panel(anywidget.AnyWidget):
     is_widget = True
     _esm = script()
     _css = style()
-    key = traitlets.Unicode().tag(sync=True)  # by which a page finds the tables of this panel
-    # Its value is not kept: a page that asks for it gets the state of that moment.
+    key = traitlets.Unicode().tag(sync=True)  # with which a page finds the tables of this panel
+    # The value is not stored: a page that asks for it gets the current state.
     full_state = traitlets.Any().tag(sync=True, to_json=lambda _, panel: panel.state.state(with_history=True))
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Panel(anywidget.AnyWidget):
 
     @property
     def is_open(self) -> bool:
-        """Whether pages can have it. marimo closes the comm when its cell runs again."""
+        """Whether pages can show the panel. marimo closes the comm when its cell runs again."""
         return self.comm is not None and not getattr(self.comm, "_closed", False)
 
     def tell(self, message: dict[str, Any]) -> None:
@@ -100,10 +100,10 @@ class Panel(anywidget.AnyWidget):
         return as_text(self.state.read())
 
     def _ipython_display_(self, **_: Any) -> None:
-        """Show a table, and behind it the panel, by which a page replaces it."""
+        """Show a table and then the panel. A page that can show the panel hides the table."""
         snapshot = self.state.add(self, get_ipython())
         missing = missing_there(read_front_end(launch_environment()), anywidget.__version__)
-        if self.state.pages()[1]:  # one has answered
+        if self.state.pages()[1]:  # a page has answered
             missing = None
         if missing:
             _log.info("A panel was shown as a table. %s", printable(missing.what))
@@ -115,7 +115,7 @@ class Panel(anywidget.AnyWidget):
         display(data, metadata=metadata, raw=True)
 
     def set_state(self, _sync_data: dict[str, Any]) -> None:
-        """Refuse: a page asks by messages, and sets nothing."""
+        """Refuse: pages send messages and don't set the state."""
         self.state.say(str(NotUnderstoodError()), "error")
 
     def _handle_msg(self, msg: dict[str, Any]) -> None:
@@ -147,12 +147,12 @@ def panel() -> Panel:
 
 
 def restart_with_choice(choice: TooLate, *, dry_run: bool) -> None:
-    """Save a choice that came too late, and restart the kernel to apply it. After a dry run, do neither.
+    """Save a choice that came too late, and restart the kernel to apply it. In a dry run, do neither.
 
     Raises
     ------
     ChoiceError
-        There is no kernel to restart, also after a dry run; nothing was changed.
+        There is no kernel to restart. Nothing was changed. Also raised in a dry run.
     KernelRestarting
         The choice is saved, and the kernel is about to be restarted.
 
@@ -161,10 +161,10 @@ def restart_with_choice(choice: TooLate, *, dry_run: bool) -> None:
     if dry_run:
         return
     devices = listed((device.label for device in choice.devices), "no GPU")
-    starts_with_gpus = current().begun_with is not None  # then nobody types %load_ext
+    starts_with_gpus = current().begun_with is not None  # such a kernel needs no %load_ext
     then = (
         f"It starts with {devices}" if starts_with_gpus else f"The next %load_ext gpu_magic chooses {devices}"
     )
     text = f"Restarting the kernel. {then}." if choice.request else "Restarting the kernel to reset it."
-    panel().state.restart()  # by its pages: each page of the kernel has the widget, also where it shows none
+    panel().state.restart()  # each page of the kernel has the widget, even if it shows none
     raise KernelRestarting(text)

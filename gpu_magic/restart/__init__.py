@@ -1,1 +1,1 @@
-"""A restart of the kernel that keeps the choice: the saved choice, and who restarts."""
+"""Restarts the kernel and keeps the choice of GPUs."""

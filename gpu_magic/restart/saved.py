@@ -1,9 +1,9 @@
-"""What the next start of this kernel needs, in files that are named like its connection file.
+"""Files for the next start of this kernel. They have the name of its connection file.
 
-A restarted kernel has the connection file of before (ipykernel 6.30 to 7.4 beneath jupyter_client 8). A saved
-choice is used once, and expires; the GPUs that a kernel has started with are kept for as long as its
-connection file. GPUs are named by UUID, as their numbers can change. Whatever else stands in the place of a
-file (a pipe, a symbolic link, another user's file) is removed unread.
+A restart keeps the connection file (ipykernel 6.30 to 7.4 with jupyter_client 8). A saved choice is used
+once, and expires. The GPUs that a kernel started with are kept as long as its connection file. GPUs are saved
+as UUIDs, because their numbers can change. Anything else in the place of such a file (a pipe, a symbolic
+link, another user's file) is not read.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def saved_choice_file() -> Path | None:
 def save(
     request: str, devices: Sequence[Device], options: Mapping[str, object], *, dry_run: bool = False
 ) -> None:
-    """Save a choice that came too late, for the next start of this kernel; after a dry run, write nothing.
+    """Save a choice that came too late, for the next start of this kernel. In a dry run, write nothing.
 
-    An empty request goes back to what the process was started with.
+    An empty request removes the saved choice, so that the next start has the GPUs of the launch.
 
-    Raises ChoiceError, also after a dry run, if there is no kernel to restart, or nobody to start it again.
+    Raises ChoiceError, also in a dry run, if there is no kernel, or if no program would restart it.
     """
     file, typed = saved_choice_file(), f"%gpus {request or 'reset'}"
     if file is None:
@@ -77,7 +77,7 @@ def save(
 
 
 def read_saved(raw: bytes, kernel: str, now: float) -> tuple[str, dict[str, object]]:
-    """Return the request and the options that a file has, else raise ChoiceError."""
+    """Return the request and the options from the bytes of a file. Raise ChoiceError if they are invalid."""
     unreadable = ChoiceError("its file cannot be read.")
     try:
         saved: dict[str, Any] = json.loads(raw)
@@ -95,9 +95,9 @@ def read_saved(raw: bytes, kernel: str, now: float) -> tuple[str, dict[str, obje
 
 
 def take(file: Path) -> tuple[str, dict[str, object]]:
-    """Return the request and the options saved in a file for this kernel, and remove it.
+    """Return the request and the options saved in a file for this kernel, and remove the file.
 
-    Raises ChoiceError or OSError if that can't be read, is for another kernel, or too old.
+    Raises ChoiceError or OSError if the file can't be read, is for another kernel, or is too old.
     """
     try:
         raw = _read(file)
@@ -109,8 +109,8 @@ def take(file: Path) -> tuple[str, dict[str, object]]:
 
 
 def remember(devices: Sequence[Device]) -> None:
-    """Remember the GPUs that this kernel has started with, for its restart; forget those of ended kernels."""
-    if program() != "kernel":  # nobody restarts an unattended one
+    """Save the GPUs that this kernel started with, for its restart. Remove the files of ended kernels."""
+    if program() != "kernel":  # an unattended kernel is not restarted
         return
     file = _started_file()
     with suppress(OSError):
@@ -122,7 +122,7 @@ def remember(devices: Sequence[Device]) -> None:
 
 
 def remembered() -> frozenset[str]:
-    """Return the UUIDs of the GPUs that this kernel had when it was started before; empty for none."""
+    """Return the UUIDs of the GPUs that this kernel had after its previous start; empty if unknown."""
     with suppress(OSError):
         if program() == "kernel" and (raw := _read(_started_file())):
             return frozenset(raw.decode("utf-8", "replace").split())
@@ -134,7 +134,7 @@ def _started_file() -> Path:
 
 
 def _write(file: Path, text: str) -> None:
-    """Write the whole file or nothing, in a folder of this user's."""
+    """Write a file atomically. Raise PermissionError if its folder belongs to another user."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not _is_own(file.parent.lstat()):
         raise PermissionError(f"{file.parent} belongs to another user")
@@ -146,8 +146,8 @@ def _write(file: Path, text: str) -> None:
 
 
 def _read(file: Path) -> bytes | None:
-    """Return what a file of this user's has; None for what is none. Raises OSError if it is not there."""
-    # A pipe is opened without waiting for a writer, and a link not followed. Windows has no such flags.
+    """Return the content of a regular file of this user, else None. Raises OSError if there is no file."""
+    # Don't wait for the writer of a pipe, and don't follow a link. Windows has no such flags.
     safely = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         with os.fdopen(os.open(file, os.O_RDONLY | safely), "rb") as opened:
@@ -160,7 +160,7 @@ def _read(file: Path) -> bytes | None:
 
 
 def remove_expired() -> None:
-    """Remove what kernels of this user have saved and never used, unless the folder is not this user's."""
+    """Remove choices that this user's kernels saved and never used. Leave a folder of another user alone."""
     folder = Path(saved_choices_folder())
     with suppress(OSError):
         about = folder.lstat()

@@ -1,7 +1,8 @@
-"""`GET /gpu_magic/gpus`: what the table of `%gpus` says, with the kernels of this Jupyter server.
+"""`GET /gpu_magic/gpus`: the table of `%gpus`, with the kernels of this Jupyter server.
 
-It reads, and changes nothing. The machine is read when a page asks, at most once a second, and in a thread: a
-driver that hangs is given up after two seconds (`devices.call_timeout`), and the server goes on meanwhile.
+The extension changes nothing. It reads the machine when a page asks, at most once a second, on a thread, so
+that a hung driver does not block the server. A call to the driver times out after two seconds
+(`devices.call_timeout`).
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GpusHandler", "Reading"]
 
-_SECONDS = 1.0  # between two looks
-# A server sees no GPU itself: of the table, the column for a kernel is left out.
+_SECONDS = 1.0  # between two readings
+# The server uses no GPU, so the table has no column for this process.
 _NO_KERNEL = KernelView(None, None, None, UNKNOWN, None, "", "", program="python")
 
 
@@ -46,7 +47,7 @@ def _load_jupyter_server_extension(server: Any) -> None:
 
 
 class GpusHandler(APIHandler):
-    """Answers with the GPUs, to users who are logged in and may see this server's kernels."""
+    """Returns the GPUs to users who are logged in and may see this server's kernels."""
 
     auth_resource = "kernels"
 
@@ -77,7 +78,7 @@ class Reading:
         self._until = 0.0
 
     async def of(self, kernels: Mapping[int, str]) -> dict[str, Any]:
-        """Return the latest reading; `kernels` are the ids of kernels by the numbers of their processes."""
+        """Return a reading that is at most a second old. `kernels` has the ids of kernels by PID."""
         async with self._lock:
             if time.monotonic() >= self._until:
                 loop = asyncio.get_running_loop()
@@ -91,10 +92,10 @@ class Reading:
         Returns
         -------
         dict
-            `problem`, why no GPU can be read, else empty; `simulated`, the machine's profile; and `gpus`: of
-            each GPU and MIG instance `label`, `typed` (after `%gpus`), `name`, `used` and `total` (bytes),
-            `utilization` (percent), null where a figure is unknown; `is_free`, `is_split` (by MIG), `users`
-            (a line each), and `kernels`, the bytes that these kernels have on it, or 0 for a claim, by ids.
+            `problem`: why no GPU can be read, or empty; `simulated`: the profile of a simulated machine, or
+            empty; `gpus`: for each GPU and MIG instance `label`, `typed` (after `%gpus`), `name`, `used` and
+            `total` (bytes), `utilization` (percent), `is_free`, `is_split` (by MIG), `users` (a line each),
+            and `kernels` (the bytes of these kernels by id, 0 for a claim). An unknown figure is None.
 
         """
         with unasked():
@@ -122,7 +123,7 @@ class Reading:
 
 
 def _as_anybodys(device: Any) -> Any:
-    """Return a device on which the processes of this server's kernels are named as others of its user."""
+    """Return a device without `mine` on its processes, because kernels are child processes of this server."""
     status = device.status
     if status.processes is not UNKNOWN:
         status = replace(status, processes=tuple(replace(one, mine=False) for one in status.processes))
@@ -131,7 +132,7 @@ def _as_anybodys(device: Any) -> Any:
 
 
 def _kernels_on(device: Device, kernels: Mapping[int, str]) -> dict[str, int]:
-    """Return the bytes of each kernel, and of what it has started, on a device that it uses or claims."""
+    """Return the bytes that each kernel and its child processes use on a device; 0 for a claim."""
     found = {kernels[pid]: 0 for pid in kernels if any(pid == claim.pid for claim in device.status.claims)}
     for process in () if device.status.processes is UNKNOWN else device.status.processes:
         for pid, kernel in kernels.items():

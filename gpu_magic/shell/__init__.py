@@ -1,1 +1,1 @@
-"""What magics need of IPython."""
+"""The magics in IPython: their table, options, completion and cell bodies."""

@@ -1,4 +1,4 @@
-"""Reads a magic's line: its options, the text that names what is asked for, and values in braces."""
+"""Reads a magic's line: its options, its request, and values in braces."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ __all__ = [
     "text_named",
 ]
 
-# What an option takes: a flag takes nothing, a choice one of some words, a word anything without spaces. A
-# text ends where the next option begins, and can have spaces: `--only torch, jax`, `--memory-limit 8 GB`.
-# Pairs are `NAME=value`, several times: a dict. A list goes on behind a comma: `2, 0`.
-# A word that can be left out, `--background`, is then empty.
+# The kinds of values. A flag has no value. A tuple lists the allowed words. A word has no spaces. A text can
+# have spaces, and ends before the next option: `--only torch, jax`, `--memory-limit 8 GB`. Pairs are
+# `NAME=value`, repeated: a dict. A list continues after a comma: `2, 0`. An optional word, as for
+# `--background`, is empty if it is omitted.
 FLAG, WORD, OPTIONAL, TEXT, PAIRS, LIST = "flag", "word", "optional", "text", "pairs", "list"
 Kind = str | tuple[str, ...]
 
@@ -112,7 +112,7 @@ OPTIONS["gpu-magic launch"] = {
     for option, kind in OPTIONS["%gpu_launch"].items()
     if option not in ("--in", "--out", "--background", "--keep")
 } | {"--json": FLAG}
-# The words that a magic knows besides what it is about.
+# The keywords of each magic.
 WORDS = {
     "%gpus": tuple(REQUESTS),
     "%gpu_cluster": ("restart", "stop"),
@@ -120,25 +120,25 @@ WORDS = {
     "%gpu_tasks": VERBS,
     "%gpu_time": ("on", "off", "report"),
 }
-# What people give for an option whose value can be anything.
+# Typical values of options that accept any value.
 EXAMPLES = {
     "--wait": ("10m", "30m", "2h", "8h"),
     "--min-free": ("8GB", "16GB", "32GB", "64GB"),
     "--memory-limit": ("8GB", "16GB", "32GB", "64GB"),
 }
-# Of those that have many, what is used daily.
+# The most used options of the magics that have many.
 _DAILY = {
     "%gpus": ("--only-free", "--wait", "--restart", "more"),
     "%gpu_launch": ("--gpus", "--each", "--background", "more"),
 }
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "python")
 _SHORT = {"-v": "--verbose", "-n": "--count"}
-# What stands for itself in a command, as in a shell; and a comment, which begins a word and is not quoted.
+# Quoted text in a command, as in a shell; and a comment, which starts a word and is not quoted.
 _QUOTED = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
 _COMMENT = re.compile(rf"(?P<quoted>{_QUOTED})|(?:^|\s)#.*")
-# Lines of expressions: they stay as typed, with their quotes, spaces and braces.
+# The magics whose lines are expressions, which keep their quotes, spaces and braces.
 CODE = ("%to_gpu", "%to_cpu", "%where", "%gpu_fit")
-# Values that go on behind a space: `--wait 1 h`, `--wait 1h 30m`.
+# Values that can continue after a space: `--wait 1 h`, `--wait 1h 30m`.
 _GO_ON = {
     "--wait": re.compile(r"[0-9]+ ?[dhms][a-z]{0,6}(?: [0-9]+[hms][a-z]{0,6})?", re.IGNORECASE),
 }
@@ -157,23 +157,23 @@ def read(magic: str, line: str, expand: Callable[[str], str] = str) -> SimpleNam
     magic
         As typed: `%gpus`.
     line
-        What follows it.
+        The text after the magic.
     expand
-        Replaces what stands for a value, `{n}`, in words that are no part of an expression.
+        Replaces `{n}` by its value in words that are not part of an expression.
 
     Returns
     -------
     SimpleNamespace
         An attribute for each option, `dry_run` for `--dry-run`: True or False for a flag, else the value as
-        text, or None where it is not given. And `request`: all other words as one text, empty for none.
+        text, or None if it is not given. Also `request`: all other words as one text, which can be empty.
 
     Raises
     ------
     LineError
-        One line that says what is wrong, and what would work.
+        The line is invalid. The message says what is wrong and what to type.
 
     """
-    typed = code_words(line)  # IPython takes a comment for a part of the line
+    typed = code_words(line)  # IPython passes a comment as part of the line
     if magic == "%gpus" and re.search("['\"]", re.sub(STRING, "", " ".join(typed))):
         raise refusal("The line has no closing quotation.")
     words = deque(_expanded(magic, typed, expand))
@@ -192,24 +192,24 @@ def read(magic: str, line: str, expand: Callable[[str], str] = str) -> SimpleNam
         if all(map(_is_option, typed)):
             example = f"0 {named}"
         elif all(map(_is_option, typed[::2])) and not any(map(_is_option, typed[1::2])):
-            example = f"auto {named}"  # each has its value
+            example = f"auto {named}"  # each option has its value
         raise refusal(f"{named} names no GPU. Name GPUs before the options: %gpus {example}")
     return SimpleNamespace(**values, request=" ".join(request))
 
 
 def _expanded(magic: str, words: list[str], expand: Callable[[str], str]) -> list[str]:
-    """Return the words of a line with values in the place of `{n}`, and without quotes but in expressions."""
+    """Return the words of a line, with values instead of `{n}`, and without quotes except in expressions."""
     if magic in CODE:
         return [piece for word in words for piece in code_words(expand(word))]
-    line = expand(" ".join(words))  # no frames between: `expand` counts them
+    line = expand(" ".join(words))  # called directly, because `expand` counts frames
     bare = (re.sub(r"^(--?[\w-]+=)['\"]+", r"\1", word.strip("'\"")) for word in line.split())
     return list(filter(None, bare))
 
 
 def read_command(magic: str, line: str) -> SimpleNamespace:
-    """Read a line that ends with a command: the magic's own options are before it, a comment behind it.
+    """Read a line of the magic's own options, a command, and possibly a comment.
 
-    It returns what `read_words` does, and raises LineError: one line that says what is wrong, and what works.
+    Returns the result of `read_words`. Raises LineError, which says what is wrong and what to type.
     """
     typed = _COMMENT.sub(lambda found: found["quoted"] or "", line)
     try:
@@ -225,7 +225,7 @@ def read_command(magic: str, line: str) -> SimpleNamespace:
 
 
 def read_words(magic: str, typed: Sequence[str]) -> SimpleNamespace:
-    """Read the words of options and a command: an attribute for each option, as `read`, and `command`."""
+    """Return an attribute for each option, as `read` does, and `command`: the words of the command."""
     words = deque(typed)
     values = _defaults(magic).copy()
     while words and _is_option(words[0]):
@@ -239,18 +239,18 @@ def read_words(magic: str, typed: Sequence[str]) -> SimpleNamespace:
 
 
 def _is_command(name: str, words: Sequence[str], options: Container[str]) -> bool:
-    """Return whether what stands for a task's name is a program, and what follows is none and no option."""
+    """Return whether a task's name is a program, and the next word is neither a program nor an option."""
     follows = words[0] if words else ""
     return bool(shutil.which(name)) and not (follows.partition("=")[0] in options or shutil.which(follows))
 
 
 def read_count(typed: str | None) -> int | None:
-    """Return the value of -n, which is a number of GPUs; None where it is not given.
+    """Return the value of -n, a number of GPUs; None if it is not given.
 
     Raises
     ------
     LineError
-        It is no number.
+        The value is not a number.
 
     """
     if typed is not None and not re.fullmatch(r"[0-9]{1,9}", typed):
@@ -259,12 +259,12 @@ def read_count(typed: str | None) -> int | None:
 
 
 def refusal(message: str) -> LineError:
-    """Return the error of a line that can't be carried out."""
+    """Return the error for a line that can't be executed."""
     return LineError(message)
 
 
 def _read_option(magic: str, word: str, words: deque[str], values: dict[str, Any]) -> None:
-    """Read an option, and its value from the words that follow it."""
+    """Read an option, and its value from the next words."""
     name, equals, value = re.sub("^-n(?=[0-9])", "-n=", word).partition("=")
     option = _find_option(magic, name)
     if value:
@@ -280,12 +280,12 @@ def _read_option(magic: str, word: str, words: deque[str], values: dict[str, Any
 
 
 def _is_option(word: str) -> bool:
-    """Return whether a word is an option: not `-1`, which the request's own reader explains better."""
+    """Return whether a word is an option. `-1` is not: the parser of requests explains it better."""
     return word.startswith("-") and word != "-" and not re.match(r"-\d", word)
 
 
 def _find_option(magic: str, name: str) -> str:
-    """Return the option with a name, or the only one that begins with it."""
+    """Return the option with a name, or the only option that starts with this name."""
     options = OPTIONS[magic]
     if _SHORT.get(name, name) in options:
         return _SHORT.get(name, name)
@@ -305,7 +305,7 @@ def _find_option(magic: str, name: str) -> str:
 
 
 def _read_value(magic: str, option: str, words: deque[str], typed: str) -> str | bool:
-    """Take an option's value from the words that follow it; errors name it as it was typed."""
+    """Remove an option's value from the next words, and return it. Errors name the option as typed."""
     kind = OPTIONS[magic][option]
     if kind == FLAG:
         return True
@@ -313,7 +313,7 @@ def _read_value(magic: str, option: str, words: deque[str], typed: str) -> str |
     taken: list[str] = []
     while words and len(taken) < most and not _is_option(words[0]):
         taken.append(words.popleft())
-    if magic in CODE:  # in quotes, as in a shell
+    if magic in CODE:  # remove quotes, as a shell does
         taken = [word.strip(word[0]) if re.fullmatch(STRING, word) else word for word in taken]
     while words and option in _GO_ON and _GO_ON[option].fullmatch(" ".join([*taken, words[0]])):
         taken.append(words.popleft())
@@ -344,19 +344,19 @@ def _attribute(option: str) -> str:
 
 @cache
 def _defaults(magic: str) -> dict[str, Any]:
-    """Return the value of each option where it is not given, by its attribute."""
+    """Return the default value of each option, by its attribute."""
     options = OPTIONS[magic].items()
     return {_attribute(option): False if kind == FLAG else None for option, kind in options}
 
 
 def text_named(shell: InteractiveShell, word: str) -> str:
-    """Return the text that `{name}` or `$name` stands for in IPython; any other word is code, and stays."""
+    """Return the text that `{name}` or `$name` stands for in IPython. Return any other word as it is."""
     name = re.fullmatch(r"\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)", word)
     value = shell.user_ns.get(name[1] or name[2]) if name else None
     return value if isinstance(value, str) else word
 
 
 def refuse_name(shell: InteractiveShell, magic: str, request: str, is_valid: Callable[[str], bool]) -> None:
-    """Raise LineError for a request that is a variable's name, which in braces stands for its value."""
+    """Raise LineError for a request that is the name of a variable without braces."""
     if request.isidentifier() and request in shell.user_ns and not is_valid(request):
         raise refusal(f"{request} is a variable. To use its value: {magic} {{{request}}}")

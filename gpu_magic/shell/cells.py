@@ -1,9 +1,9 @@
-"""Runs the body of a cell magic as IPython would run it as a cell of its own. Knows nothing of GPUs.
+"""Runs the body of a cell magic as IPython runs a cell. This module is independent of GPUs.
 
-`shell.run_cell` inside a magic is not that: its errors do not reach the reply, so "Run All" goes on; hooks
-run twice; `await` fails. So the body takes the steps of IPython's own run_cell (9.18,
-core/interactiveshell.py): transform, cache its source for tracebacks, parse, transform the tree, compile and
-run statement by statement. The last value goes back to the outer cell, which displays it.
+`shell.run_cell` inside a magic differs: its errors do not reach the reply, so "Run All" continues; hooks run
+twice; `await` fails. So this module repeats the steps of IPython's own run_cell (9.18,
+core/interactiveshell.py): transform the source, cache it for tracebacks, parse it, transform the tree,
+compile and run statement by statement. The outer cell gets the last value and displays it.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
 
 __all__ = ["Body", "await_magic", "awaits", "body_of", "cell_number"]
 
-# Pieces of code, each with whether it has the value of an expression.
+# Pieces of code, each with a flag: True if it evaluates an expression.
 Steps = list[tuple["CodeType", bool]]
 
-# What IPython makes of a cell that begins with a cell magic.
+# IPython transforms a cell that starts with a cell magic into such a call.
 _CALLS = ("get_ipython().run_cell_magic(", "await get_ipython().run_cell_magic(")
 _BLANK_LINES = re.compile(r"(?:[ \t]*\n)*")
-# What can be misplaced, which Python finds when it compiles; and what makes a body wait.
+# Keywords that can be misplaced, which only the compiler finds, and those that make a body await.
 _MISPLACED = re.compile(r"\b(?:async|await|break|continue|global|nonlocal|return|yield)\b")
 _BLANK = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
 
 
 class _Transformed(threading.local):
-    """The bodies of the cell that is about to run in this thread: transformed to find out if they await."""
+    """The bodies of the cell about to run in this thread, transformed to find out if they await."""
 
     def __init__(self) -> None:
         self.bodies: dict[str, Body] = {}
-        self.depth = 0  # how many bodies are being transformed, each as part of the one before
+        self.depth = 0  # the number of nested bodies that are being transformed
 
 
 _transformed = _Transformed()
 
 
 def body_of(shell: Any, text: str) -> Body:
-    """Return the body of a cell magic: the one that `await_magic` has transformed, if it has."""
+    """Return the body of a cell magic, if possible the one that `await_magic` transformed."""
     body = _transformed.bodies.pop(text, None)
     return body if body is not None and body.shell is shell else Body(shell, text)
 
@@ -58,17 +58,17 @@ def body_of(shell: Any, text: str) -> Body:
 def await_magic(shell: Any, lines: list[str]) -> list[str]:
     """Return a transformed cell with `await` before its cell magic if the body awaits.
 
-    IPython awaits only what it sees in the cell, and the body is a string there. For the same reason it does
-    not see a syntax error in the body before it runs the cell, and would show every frame down to it: the
-    error is raised here, as IPython shows it for a plain cell.
+    IPython looks for `await` in the transformed cell, in which the body is a string. For the same reason, it
+    would find a syntax error in the body only when the cell runs, and show every frame down to the error. So
+    the error is raised here, and IPython shows it as for a plain cell.
     """
     if not _transformed.depth:
-        _transformed.bodies.clear()  # of a cell that was transformed and has not run
+        _transformed.bodies.clear()  # of a cell that was transformed but has not run
     try:
         call: Any = ast.parse(lines[0]).body[0]
         name, line, text = map(ast.literal_eval, call.value.args)
     except (SyntaxError, ValueError, AttributeError):
-        return lines  # somebody has typed it, with variables or over several lines; IPython writes constants
+        return lines  # a user typed this call, with variables or over several lines; IPython writes constants
     body = _transformed.bodies[text] = Body(shell, text)
     _transformed.depth += 1
     try:
@@ -85,30 +85,30 @@ def await_magic(shell: Any, lines: list[str]) -> list[str]:
 
 
 class Body:
-    """The body of a cell magic. It is transformed once, when that is first needed.
+    """The body of a cell magic. It is transformed once, on first use.
 
     Parameters
     ----------
     shell
-        The shell, whose namespace it runs in.
+        The shell in whose namespace the body runs.
     text
-        As the magic gets it.
+        The body as the magic gets it.
 
     Attributes
     ----------
     steps
-        As `compile` has returned them.
+        The latest result of `compile`.
 
     """
 
     def __init__(self, shell: Any, text: str) -> None:
         self.shell, self._text = shell, text
         self.steps: Steps = []
-        self._blank: str = _BLANK_LINES.match(text)[0]  # type: ignore[index] # it matches nothing, too
+        self._blank: str = _BLANK_LINES.match(text)[0]  # type: ignore[index] # it also matches empty text
 
     @cached_property
     def source(self) -> str:
-        """The body as Python, without the blank lines that it begins with: IPython drops them."""
+        """The body as Python, without its leading blank lines, which IPython drops."""
         transformed: str = self.shell.transform_cell(self._text[len(self._blank) :])
         return transformed
 
@@ -118,12 +118,12 @@ class Body:
         Raises
         ------
         SyntaxError
-            It can't be parsed or compiled. Its lines are those of the cell that the body stands in.
+            The body can't be parsed or compiled. The error has the line numbers of the cell.
 
         """
-        above = 1 + self._blank.count("\n")  # the magic's own line, and the blank ones
+        above = 1 + self._blank.count("\n")  # the line of the magic, and the blank lines
         try:
-            source = self.source  # the body of another magic in it is checked as well
+            source = self.source  # also checks the body of another magic in this body
         except SyntaxError as error:
             for line in ("lineno", "end_lineno"):
                 setattr(error, line, getattr(error, line) and getattr(error, line) + above)
@@ -132,24 +132,24 @@ class Body:
             nodes = compiler.ast_parse("\n" * above + source, "<cell>").body
             if not _MISPLACED.search(source):
                 return False
-            nodes = [node for node in nodes if not _is_future(node)]  # they may come late: see `_pieces`
+            nodes = [node for node in nodes if not _is_future(node)]  # not always first: see `_pieces`
             return _is_coroutine(compiler(ast.Module(nodes, []), "<cell>", "exec"))
 
     def compile(self, *, one_by_one: bool, by_displayhook: bool = True) -> Steps:
-        """Compile the body, in the cell that it stands in.
+        """Compile the body as part of its cell.
 
         Parameters
         ----------
         one_by_one
-            Each statement by itself.
+            Compile each statement separately.
         by_displayhook
-            Have `sys.displayhook`, which is that of the cell that runs, show what is shown before the last
-            value. Otherwise each such expression is a step with a value.
+            Show the values before the last one with `sys.displayhook`, which belongs to the running cell.
+            Otherwise each such expression is a step with a value.
 
         Returns
         -------
         list
-            Each piece of code, and whether it has the value of an expression.
+            Each piece of code, and whether it evaluates an expression.
 
         """
         __tracebackhide__ = True
@@ -165,18 +165,18 @@ class Body:
         Parameters
         ----------
         scope
-            Entered before the body in the thread that runs it, and exited however the body ends.
+            A context manager. The thread that runs the body enters and exits it.
         check
-            Called after whatever is compiled together, so at the end of the body at the latest; what it
-            raises ends the body.
+            Called after each piece of compiled code, so at least at the end of the body. Its exceptions end
+            the body.
         check_each
-            Compile each statement by itself.
+            Compile each statement separately, so that `check` is called after each.
 
         Returns
         -------
         object
-            The value of the last expression, to be returned by the magic; None if there is none or a
-            semicolon silences it. If the body awaits, a coroutine of that: see `await_magic`.
+            The value of the last expression, which the magic returns; None if there is none or if a semicolon
+            hides it. If the body awaits, a coroutine that returns this value: see `await_magic`.
 
         """
         __tracebackhide__ = True
@@ -186,10 +186,10 @@ class Body:
             return self.run_steps(check)
 
     def run_steps(self, check: Callable[[], None], show: Callable[[Any], object] | None = None) -> Any:
-        """Run the body that was compiled, and that does not await; return what `run` does.
+        """Run the compiled body, which must not await. Return the value that `run` returns.
 
-        `show` is called with each value that is to be shown; None if the caller is the cell's own magic,
-        which returns it.
+        `show` is called with each value to show. It is None if the caller is the cell's own magic, which
+        returns the value.
         """
         __tracebackhide__ = True
         value = None
@@ -215,7 +215,7 @@ class Body:
 
     def _compiled(self, *, one_by_one: bool, by_displayhook: bool) -> Iterator[tuple[CodeType, bool]]:
         __tracebackhide__ = True
-        # The lines above the body count: tracebacks have the notebook's line numbers and show its lines.
+        # Lines above the body are included, so that tracebacks have the line numbers of the notebook's cell.
         typed, inside = self.shell.history_manager.input_hist_raw[-1].rstrip(), self._text.rstrip()
         is_there = inside and typed.endswith(inside)
         above = (typed[: len(typed) - len(inside)] if is_there else "\n") + self._blank
@@ -236,16 +236,16 @@ class Body:
 
     @contextlib.contextmanager
     def _extra_flags(self) -> Iterator[Any]:
-        """Have the shell's compiler allow `await` at the top level, if the shell does."""
+        """Let the shell's compiler allow `await` at the top level, if the shell does."""
         compiler = self.shell.compile
         with compiler.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if self.shell.autoawait else 0):
             yield compiler
 
     def _file_name(self, above: str) -> str:
-        """Return the name of the file that the body is in for tracebacks, debuggers and `inspect.getsource`.
+        """Return the name of the body's file for tracebacks, debuggers and `inspect.getsource`.
 
-        It is the cell's own file, so that there is one for each cell; it then shows the notebook's lines in
-        place of the call that IPython makes of them. If there is no such cell, the body gets a new file.
+        It is the file of the cell, so that each cell has one file. The file then has the notebook's lines
+        instead of the call that IPython makes of them. If there is no such cell, the body gets a new file.
         """
         shown = above + self.source
         frame = sys._getframe(1)  # noqa: SLF001
@@ -254,7 +254,7 @@ class Body:
             if frame.f_globals is self.shell.user_global_ns and name in linecache.cache:
                 lines = linecache.getlines(name)
                 if len(lines) == 1 and lines[0].startswith(_CALLS):
-                    # IPython 7 keeps such files a second time, and restores them before each traceback.
+                    # IPython 7 has a second cache, from which it restores these files before each traceback.
                     for cache in (linecache.cache, getattr(linecache, "_ipython_cache", {})):
                         cache[name] = len(shown), None, shown.splitlines(keepends=True), name
                     return name
@@ -265,7 +265,7 @@ class Body:
         return cached
 
     def _pieces(self, nodes: list[ast.stmt], *, one_by_one: bool) -> Iterator[tuple[list[ast.stmt], str]]:
-        """Divide the body into what is compiled together: "exec", "single" (shown) or "eval" (its value).
+        """Divide the body into pieces to compile as "exec", "single" (shown) or "eval" (its value).
 
         `ast_node_interactivity` decides what is shown, as for any cell (IPython, `run_ast_nodes`).
         """
@@ -278,7 +278,7 @@ class Body:
         for node in nodes:
             is_last, is_expression = node is nodes[-1], isinstance(node, ast.Expr)
             if together and _is_future(node):
-                yield together, "exec"  # Python wants it at the beginning of what is compiled
+                yield together, "exec"  # Python requires it at the start of a piece
                 together = []
             mode = "exec"
             if is_last and is_expression and shows != "none":
@@ -295,13 +295,13 @@ class Body:
 
 
 def awaits(steps: Steps) -> bool:
-    """Return whether a body that was compiled awaits at its top level."""
+    """Return whether a compiled body awaits at its top level."""
     return any(_is_coroutine(code) for code, _ in steps)
 
 
 def cell_number(shell: Any) -> int:
-    """Return the number of the cell that runs, or that was the last to run."""
-    # IPython 8 counts a cell up when it ends and IPython 9 when it begins; both list its input first.
+    """Return the number of the cell that runs, or else of the latest cell."""
+    # IPython 8 increments its count when a cell ends, IPython 9 when it starts. Both list its input first.
     return len(shell.history_manager.input_hist_parsed) - 1
 
 
@@ -314,7 +314,7 @@ def _is_future(node: ast.stmt) -> bool:
 
 
 def _assigned(node: ast.stmt) -> str:
-    """Return the one plain name that a statement assigns to; empty if it does something else."""
+    """Return the single plain name that a statement assigns to; empty for other statements."""
     target = getattr(node, "target", None) if isinstance(node, ast.AugAssign | ast.AnnAssign) else None
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target = node.targets[0]
@@ -322,8 +322,8 @@ def _assigned(node: ast.stmt) -> str:
 
 
 def _ends_with_semicolon(source: str) -> bool:
-    """Return whether code ends with a semicolon, blanks and comments aside: IPython then shows no value."""
-    if ";" not in source:  # the rest takes longer than to run a short cell
+    """Return whether code ends with a semicolon, apart from comments. IPython then shows no value."""
+    if ";" not in source:  # tokenizing takes longer than running a short cell
         return False
     tokens = list(tokenize.generate_tokens(StringIO(source).readline))
     last = next((token for token in reversed(tokens) if token.type not in _BLANK), None)

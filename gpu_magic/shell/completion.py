@@ -1,4 +1,4 @@
-"""What Tab offers after our magics: numbers, words, UUIDs and options, and nothing else of Python's."""
+"""What Tab offers after the magics: numbers, words, UUIDs, options and variables, but no other names."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _TAKE_VARIABLES = (*CODE, "%gpu_free")
 
 
 class Offers(NamedTuple):
-    """What is offered instead of Python's names, which mean nothing in a line of ours.
+    """Completions that replace IPython's own, because most of Python's names mean nothing in these lines.
 
     Parameters
     ----------
     fragment
-        What each of them takes the place of: the end of the line, up to the cursor.
+        The end of the line up to the cursor, which each completion replaces.
     texts
-        In the order in which they are shown.
+        The completions, in the order in which they are shown.
     kind
-        What they are, for the front end: "gpu", "option", "value".
+        The kind that the front end shows: "gpu", "option", "value".
 
     """
 
@@ -48,24 +48,24 @@ class Offers(NamedTuple):
 
 
 def complete(shell: Any, magic: str, words: list[str]) -> Offers | None:
-    """Complete a magic's line; None: leave it to IPython's own matchers.
+    """Complete a magic's line. Return None to leave it to IPython's own matchers.
 
     Parameters
     ----------
     shell
-        The shell that it is typed into.
+        The shell in which the line is typed.
     magic
         As typed: `%gpus`.
     words
-        What follows it, up to the cursor, divided at each space; the last word is the one to complete.
+        The text after the magic up to the cursor, split at each space. The last word is to be completed.
 
     """
     *before, word = words
     is_cell = magic not in OPTIONS
-    magic = magic if magic in OPTIONS else magic.removeprefix("%")  # a cell magic of a line magic's name
+    magic = magic if magic in OPTIONS else magic.removeprefix("%")  # a cell magic named like a line magic
     previous, options = before[-1] if before else "", OPTIONS[magic]
     if magic in CODE and _is_open(" ".join(words)):
-        return None  # of what is within brackets and strings, IPython's own matchers know more
+        return None  # IPython's own matchers know more about brackets and strings
     option, equals, value = word.partition("=")
     if equals and option in options:
         return _offer(value, _values(magic, option), "value")
@@ -80,7 +80,7 @@ def complete(shell: Any, magic: str, words: list[str]) -> Offers | None:
         *named, piece = ",".join([*before, word]).split(",")
         offers = [*([] if named else WORDS[magic]), *(task.name for task in tasks)]
         return _offer(piece, _without(named, offers), "task")
-    if magic in ("%gpu_launch", "%gpu_time"):  # of files and of code, IPython's own matchers know more
+    if magic in ("%gpu_launch", "%gpu_time"):  # IPython's own matchers know more about files and code
         offer = _offer(word, LAUNCHERS if magic == "%gpu_launch" else WORDS[magic], "value")
         return offer if offer.texts and not before else None
     if magic in _TAKE_VARIABLES:
@@ -96,7 +96,7 @@ def _is_open(code: str) -> bool:
 
 
 def _value_of(shell: Any, magic: str, option: str, word: str) -> Offers:
-    """Complete the value of an option, which stands before it."""
+    """Complete the value of the option before it."""
     *named, piece = word.split(",")
     if option in ("--in", "--loss"):
         return _offer(piece, _variables(shell, piece, named), "value")
@@ -105,7 +105,7 @@ def _value_of(shell: Any, magic: str, option: str, word: str) -> Offers:
 
 
 def _device(magic: str, before: Sequence[str], word: str) -> Offers:
-    """Complete what names GPUs, engines, or what a cell runs on."""
+    """Complete names of GPUs, engines, or the devices that a cell runs on."""
     *named, piece = word.split(",")
     if magic == "%gpu_cluster" and before and before[0] in WORDS[magic]:
         return _offer(piece, _without(named, _engines() if before[0] == "restart" else ()), "engine")
@@ -119,7 +119,7 @@ def _device(magic: str, before: Sequence[str], word: str) -> Offers:
 
 
 def _own_processes() -> list[str]:
-    """Return the numbers of one's own processes that can be ended, and their names."""
+    """Return the PIDs and the names of the user's own processes that can be ended."""
     try:
         own = gpu_magic.my_processes()
     except GpuMagicError:
@@ -157,13 +157,13 @@ def _models() -> list[str]:
 
 
 def _variables(shell: Any, start: str, named: Container[str]) -> list[str]:
-    """Return the user's variables; those that begin with an underscore only where one is typed."""
+    """Return the user's variables; those with a leading underscore only if an underscore is typed."""
     known = [name for name in shell.user_ns if name not in shell.user_ns_hidden and name not in named]
     return known if start.startswith("_") else [name for name in known if not name.startswith("_")]
 
 
 def _devices(*, is_first: bool) -> list[str]:
-    """Return what a cell can run on: what this kernel calls its GPUs, and the other ways to name them."""
+    """Return the devices that a cell can run on: the names that this kernel has for its GPUs, and others."""
     try:
         gpus = gpu_magic.gpus()
     except GpuMagicError:
@@ -180,10 +180,10 @@ def _physical(device: Device) -> str:
 
 
 def _gpus(piece: str, *, is_first: bool) -> list[str]:
-    """Return what can be in a list of GPUs, where a piece of it is typed."""
+    """Return the completions for a piece of a list of GPUs."""
     try:
         devices = gpu_magic.gpus().devices
-    except GpuMagicError:  # a machine to simulate that is not understood: %gpus says so
+    except GpuMagicError:  # the description of the simulated machine is invalid: %gpus shows the error
         return []
     whole = [device for device in devices if isinstance(device, Gpu) and not device.is_split]
     numbers = [gpu.index for gpu in whole if not gpu.prefix]
@@ -204,6 +204,6 @@ def _without(named: Container[str], offers: Iterable[str]) -> list[str]:
 
 
 def _offer(start: str, offers: Iterable[str], kind: str) -> Offers:
-    """Offer what begins so."""
+    """Return the offers that begin with the typed text."""
     start_lower = start.lower()
     return Offers(start, [offer for offer in offers if offer.lower().startswith(start_lower)], kind)

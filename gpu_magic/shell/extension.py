@@ -1,7 +1,7 @@
-"""The magics: a table of them, and what `%load_ext gpu_magic` adds to a shell.
+"""The table of the magics, and what `%load_ext gpu_magic` adds to a shell.
 
-A magic parses its line, calls the API and shows the result. `%load_ext` loads no more of them than this
-module: the magics, their help and completion are imported when they are first used.
+A magic parses its line, calls the API and shows the result. `%load_ext` does not import the magics, their
+help and their completion. They are imported on first use.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MAGICS", "GpuMagics", "load", "magics_of", "unload"]
 
-# Each magic: its kinds, its module in the package, and the class in there that has a method of its name.
+# For each magic: its kinds, its module in the package, and the class that has a method of its name.
 MAGICS = {
     "gpus": (("line",), "gpus.magic", "GpusMagic"),
     "on_gpu": (("cell",), "on_gpu.magic", "OnGpuMagic"),
@@ -54,11 +54,11 @@ MAGICS = {
     "gpu_time": (("line", "cell"), "measure.magic", "GpuTimeMagic"),
 }
 _KINDS = [(kind, name) for name, (kinds, *_) in MAGICS.items() for kind in kinds]
-# Those whose line IPython leaves as it is typed: they replace `{n}` themselves, but in what is code.
+# IPython leaves the lines of these magics as typed. They replace `{n}` themselves, except in code.
 _KEPT = ("gpus", "where", "to_gpu", "to_cpu", "gpu_fit", "gpu_time")
-# Those whose arguments Tab completes: all that take some.
+# Tab completes the arguments of all magics that have some.
 _COMPLETED = {f"{'%%' if kind == 'cell' else '%'}{name}" for kind, name in _KINDS} - {"%gpu_panel"}
-# Those that run their body as a cell, and what IPython makes of such a cell.
+# The magics that run their body as a cell, and the calls into which IPython transforms such a cell.
 _RUN_BODIES = ("on_gpu", "gpu_time")
 _CALLS = tuple(f"get_ipython().run_cell_magic('{name}'," for name in _RUN_BODIES)
 
@@ -69,7 +69,7 @@ def load(shell: InteractiveShell) -> None:
     Raises
     ------
     traitlets.TraitError
-        For a value in IPython's configuration that can't be set; nothing was added.
+        A value in IPython's configuration is invalid. Nothing was added.
 
     """
     unload(shell)
@@ -95,8 +95,8 @@ def load(shell: InteractiveShell) -> None:
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Remove all that `load` added; say so where that undoes a choice."""
-    # IPython takes an extension whose end was interrupted for one that is loaded, and loads it no more: an
+    """Remove everything that `load` added. If this undoes a choice, print a message."""
+    # After an interrupted unload, IPython counts the extension as loaded and never loads it again. So an
     # interrupt that arrives meanwhile is dropped.
     with contextlib.suppress(KeyboardInterrupt), uninterrupted():
         _remove(shell)
@@ -124,7 +124,7 @@ def _remove(shell: InteractiveShell) -> None:
 
 
 def magics_of(shell: InteractiveShell) -> GpuMagics | None:
-    """Return the magics that a shell has; None where they are not loaded."""
+    """Return the magics of a shell; None if they are not loaded."""
     configurables: list[Any] = shell.configurables
     return next((magics for magics in configurables if isinstance(magics, GpuMagics)), None)
 
@@ -166,9 +166,9 @@ class GpuMagics(Configurable):
             current().claims.release()
 
     def add(self) -> None:
-        """Add them to the shell."""
+        """Add the magics to the shell."""
         shell, table = self.parent, self.parent.magics_manager.magics
-        # The user's own magics of these names, to be restored.
+        # The user's own magics of these names, which `remove` restores.
         self._replaced = {(kind, name): table[kind].get(name) for kind, name in _KINDS}
         for name, (kinds, module, class_) in MAGICS.items():
             for kind in kinds:
@@ -183,7 +183,7 @@ class GpuMagics(Configurable):
         shell.configurables.append(self)
 
     def remove(self) -> None:
-        """Remove them from the shell, which IPython has no public way to do."""
+        """Remove the magics from the shell. IPython has no public function for this."""
         shell, table = self.parent, self.parent.magics_manager.magics
         for kind, name in _KINDS:
             table[kind].pop(name, None)
@@ -199,8 +199,8 @@ class GpuMagics(Configurable):
             shell.events.unregister("post_run_cell", self._explain_failure)
 
     def _explain_failure(self, result: Any) -> None:
-        """Say what holds the memory, where a cell has failed as it ran out of it."""
-        # ipykernel has no result of a cell that awaits and was interrupted.
+        """Print what holds the memory if a cell failed because GPU memory ran out."""
+        # ipykernel has no result of an interrupted cell that awaits.
         if isinstance(getattr(result, "error_in_exec", None), Exception):
             with postponed_interrupts():
                 from gpu_magic.frameworks import imported
@@ -211,21 +211,21 @@ class GpuMagics(Configurable):
                     explain_failure(self.parent, result.error_in_exec)
 
     def _complete(self, before: str) -> Offers | None:
-        """Complete a line of ours; leave every other line to IPython's own matchers."""
+        """Complete the line of one of these magics. Leave other lines to IPython's own matchers."""
         magic, *words = before.lstrip().split(" ")
         if not words or magic not in _COMPLETED:
             return None
         with (
             unasked(),
             contextlib.suppress(ImportError),
-        ):  # of NVML's binding: the magic says so when it is run
+        ):  # of NVML's binding: the magic reports it when it runs
             from gpu_magic.shell.completion import complete
 
             return complete(self.parent, magic, words)
         return None
 
     def _await_cell(self, lines: list[str]) -> list[str]:
-        """Have IPython await the body of a cell magic that awaits, and see a syntax error in it."""
+        """Let IPython await the body of a cell magic if it awaits, and see syntax errors in it."""
         if not lines or not lines[0].startswith(_CALLS):
             return lines
         with postponed_interrupts():
@@ -235,7 +235,7 @@ class GpuMagics(Configurable):
 
 
 class _LazyMagic:
-    """A magic whose module is imported when it is called, or explained: `%to_gpu?`."""
+    """A magic whose module is imported when the magic is called or explained (`%to_gpu?`)."""
 
     def __init__(self, shell: InteractiveShell, name: str, module: str, class_: str) -> None:
         self._shell, self._module, self._class = shell, module, class_
@@ -257,11 +257,11 @@ class _LazyMagic:
             if not isinstance(error, GpuMagicError) or is_users or hasattr(error, "_render_traceback_"):
                 raise
             problem = str(error)
-        # Raised here, as the shell keeps the last error with those that it was raised from, and their frames.
+        # Raised outside `except`: the shell keeps the last error with its context and all their frames.
         raise UsageError(problem)
 
     @property
-    def __doc__(self) -> str | None:  # type: ignore[override] # a class has a text
+    def __doc__(self) -> str | None:  # type: ignore[override] # `__doc__` of a class is a str
         try:
             return self.__wrapped__.__doc__
         except ImportError as problem:  # of NVML's binding
@@ -269,7 +269,7 @@ class _LazyMagic:
 
     @cached_property
     def __wrapped__(self) -> Callable[..., object]:
-        """The magic itself, of which `%to_gpu??` shows the source."""
+        """The magic itself. `%to_gpu??` shows its source."""
         class_ = getattr(import_module(f"gpu_magic.{self._module}"), self._class)
         magic: Callable[..., object] = getattr(class_(self._shell), self.__name__)
         return magic
@@ -277,7 +277,7 @@ class _LazyMagic:
 
 @contextlib.contextmanager
 def _interrupts_in_one_line() -> Iterator[None]:
-    """Have IPython show an interrupt as one line: the frames are ours, unless code of the user's was run."""
+    """Let IPython show an interrupt as one line, unless the user's code is among its frames."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -301,7 +301,7 @@ def _page_comm(shell: Any) -> PageComm:
 
 
 def _resume(shell: InteractiveShell) -> None:
-    """Apply the choice that was saved before a restart, if it was this kernel's; say what became of it."""
+    """Apply the choice that this kernel saved before a restart, and print the result."""
     from gpu_magic.restart.saved import remove_expired, saved_choice_file
 
     file = saved_choice_file()
@@ -313,36 +313,36 @@ def _resume(shell: InteractiveShell) -> None:
 
 
 def print_in_first_cell(shell: InteractiveShell, text: str) -> None:
-    """Print a text in the cell that runs, or before any has in the first that a user runs."""
+    """Print a text in the running cell, or if no cell has run, in the user's first cell."""
 
     def say(info: Any = None) -> None:
-        if getattr(info, "store_history", True):  # editors run cells of their own
+        if getattr(info, "store_history", True):  # editors run hidden cells
             shell.events.unregister("pre_run_cell", say)
             print(text)
 
     shell.events.register("pre_run_cell", say)
     with contextlib.suppress(LookupError):
-        if getattr(shell, "parent_header", True):  # a cell is running; a configuration comes before any
+        if getattr(shell, "parent_header", True):  # a cell is running; a configuration runs before any cell
             say()
 
 
 def _completion_hook(
     shell: Any, complete: Callable[[str], Offers | None]
 ) -> tuple[list[Any], Callable[[Any], Any]]:
-    """Return what completes lines in a shell, and where it belongs.
+    """Return the matcher that completes lines in a shell, and the list that it belongs in.
 
     Parameters
     ----------
     shell
-        The shell; nothing in it is changed.
+        The shell, which is not changed.
     complete
-        Is given a line up to the cursor, and returns what is offered in place of IPython's own completions;
-        None: nothing is.
+        Called with a line up to the cursor. Returns the offers that replace IPython's own completions; None
+        to keep IPython's own.
 
     Returns
     -------
     tuple[list, Callable]
-        A list of the shell's completer, and the matcher that is to be in that list.
+        A list of the shell's completer, and the matcher to add to that list.
 
     """
     completer = shell.Completer
@@ -373,14 +373,14 @@ def _matcher_by_context(
 
 
 def _matcher_by_line(completer: Any, complete: Callable[[str], Offers | None]) -> Callable[[str], list[str]]:
-    """Return a matcher for IPython before 8.6, which asks no other one where this has something to offer."""
+    """Return a matcher for IPython before 8.6, which asks no other matcher if this one has offers."""
 
     def match(line: str) -> list[str]:
         before = completer.text_until_cursor
         offers = complete(before)
         if offers is None:
             return []
-        # It replaces the word before the cursor, as it divides words: of `auto:2` what follows the colon.
+        # IPython replaces only the last word, as its own splitter finds it: of `auto:2`, the 2.
         word = completer.splitter.split_line(line, len(before))
         kept = max(0, len(offers.fragment) - len(word))
         return [text[kept:] for text in offers.texts]

@@ -1,8 +1,8 @@
-"""The comm by which a page finds gpu_magic in its kernel, where it has no widget of this kernel's.
+"""The comm by which a page without a widget finds gpu_magic in its kernel.
 
-`%load_ext` makes it, so that this module imports next to nothing: what answers is made with the first
-message. No page is told of the comm, as JupyterLab logs an error about those that it doesn't know. A page
-that knows its name asks the kernel for it (connection.js). All pages share it.
+`%load_ext` creates the comm, so this module imports little. The first message creates the receiver. Pages are
+not told of the comm, because JupyterLab logs an error about comms that it does not know. A page asks the
+kernel for the comm by its name (connection.js). All pages share the comm.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class Receiver(Protocol):
-        """What answers."""
+        """Answers messages from pages."""
 
         def receive(self, message: object) -> None:
-            """Take a message from a page: any JSON."""
+            """Handle a message from a page: any JSON."""
 
         def close(self) -> None:
-            """Take no more, and tell the pages."""
+            """Receive no more messages, and tell the pages."""
 
 
 __all__ = ["PageComm", "page_comm"]
@@ -30,14 +30,14 @@ _NAME = "gpu_magic"
 
 
 class PageComm:
-    """The comm, of which a process has one.
+    """The comm. A process has one.
 
     Parameters
     ----------
     kernel
-        This process's.
+        The kernel of this process.
     make
-        Returns what answers, given a function that sends a message to all pages.
+        Returns the receiver. Its argument is a function that sends a message to all pages.
 
     """
 
@@ -45,18 +45,18 @@ class PageComm:
         self._make, self._lock = make, threading.Lock()
         self._receiver: Receiver | None = None
         self._is_open = False
-        # A comm that is given up tells the pages: it is kept for as long as this process lives.
+        # A deleted comm would send a message to the pages. So the comm is kept until this process ends.
         self._comm, self._manager = _kernel_comm(kernel, _NAME)
         self._comm.on_msg(self._receive)
 
     def open(self) -> None:
-        """Let pages find it."""
+        """Let pages find the comm."""
         if not self._is_open:
             self._manager.register_comm(self._comm)
             self._is_open = True
 
     def close(self) -> None:
-        """Let no page find it; tell those that have."""
+        """Hide the comm from pages, and tell the pages that use it."""
         if self._is_open:
             self._is_open = False
             self._manager.unregister_comm(self._comm)
@@ -64,7 +64,7 @@ class PageComm:
             self._receiver.close()
 
     def _receive(self, message: dict[str, Any]) -> None:
-        with self._lock:  # messages come in on several threads, where JupyterLab has a subshell for them
+        with self._lock:  # messages arrive on several threads if JupyterLab uses a subshell for them
             if self._receiver is None:
                 from gpu_magic.process.front_end import hear_every_page  # `%load_ext` does not need it
 
@@ -77,7 +77,7 @@ _page_comm: PageComm | None = None
 
 
 def page_comm(kernel: Any, make: Callable[[Callable[[Any], None]], Receiver]) -> PageComm:
-    """Return this process's; the first call makes it."""
+    """Return the comm of this process. The first call creates it."""
     global _page_comm  # noqa: PLW0603 - a process has one
     if _page_comm is None:
         _page_comm = PageComm(kernel, make)
@@ -85,30 +85,30 @@ def page_comm(kernel: Any, make: Callable[[Callable[[Any], None]], Receiver]) ->
 
 
 def _kernel_comm(kernel: Any, name: str) -> tuple[Any, Any]:
-    """Return a comm of a kernel's; no page is told of it.
+    """Return a new comm of a kernel. No page is told of it.
 
     Parameters
     ----------
     kernel
         The kernel of the shell.
     name
-        The target by which pages look for it.
+        The target name by which pages find the comm.
 
     Returns
     -------
     tuple
-        The comm, with `send` and `on_msg`; and its manager, whose `register_comm` lets pages find it, and
-        `unregister_comm` lets them no longer find it.
+        The comm, with `send` and `on_msg`, and its manager. Pages find the comm from the manager's
+        `register_comm` to its `unregister_comm`.
 
     """
     own = getattr(kernel, "comm_manager", None)
     try:
-        import comm  # not at the top: there are shells without a kernel
+        import comm  # not at the top, because shells without a kernel may lack it
     except ImportError:
         shared = None
     else:
         shared = comm.get_comm_manager()
-    # Before 6.18 ipykernel has a manager of its own and does not use the package `comm`, which can be there.
+    # Before 6.18, ipykernel has its own manager and does not use the package `comm`, even if it is installed.
     if shared is None or (own is not None and own is not shared):
         from ipykernel.comm import Comm
 

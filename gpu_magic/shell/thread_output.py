@@ -1,8 +1,8 @@
-"""Sends what a thread writes and displays to the cell that has started it, while other cells run.
+"""Sends the output of a thread to the cell that started the thread, while other cells run.
 
-ipykernel 7 keeps the cell that output belongs to in a context variable, so that a thread that runs in a copy
-of the cell's context has it. Before that, what is displayed goes to the cell that runs by then, and in older
-ones also what is printed: their senders are given such a variable.
+ipykernel 7 keeps the cell that output belongs to in a context variable. A thread that runs in a copy of the
+cell's context has this variable. Before ipykernel 7, displayed output goes to the cell that is running, and
+in older versions also printed output. For these versions, this module gives the senders such a variable.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["output_of_cell"]
 
-# The header of the message that has asked for the cell, in the threads that it has started.
+# The header of the message that requested the cell, in the threads that the cell started.
 _header: ContextVar[dict[str, Any]] = ContextVar("gpu_magic_parent_header")
 
 
 def output_of_cell(shell: Any) -> Callable[[Callable[[], None]], None]:
-    """Return what calls a function in a thread so that its output goes to the cell that runs now."""
+    """Return a function that calls another in a thread, whose output then goes to the cell that runs now."""
     context = copy_context()
     if hasattr(shell, "kernel"):
         for sender in (shell.display_pub, shell.displayhook, sys.stdout, sys.stderr):
@@ -32,7 +32,7 @@ def output_of_cell(shell: Any) -> Callable[[Callable[[], None]], None]:
 
 
 def _give_variable(sender: Any) -> None:
-    """Have a sender look up the cell in `_header` first."""
+    """Make a sender look up the cell in `_header` first."""
     kind = type(sender)
     if hasattr(kind, "_sends_by_context"):
         return
@@ -45,9 +45,9 @@ def _give_variable(sender: Any) -> None:
 
 
 def _sender_type(kind: Any) -> Any:
-    """Return a subclass of one of ipykernel's senders whose header is the context's, or else the latest."""
+    """Return a subclass of an ipykernel sender that uses the header of the context, or else the latest."""
 
-    class SenderByContext(kind):  # type: ignore[misc] # a type that is only known now
+    class SenderByContext(kind):  # type: ignore[misc] # the type is known only at run time
         _sends_by_context = True
 
         @property
@@ -62,9 +62,9 @@ def _sender_type(kind: Any) -> Any:
 
 
 def _stream_type(kind: Any) -> Any:
-    """Return the same for a type of streams, which send what was written later, in a thread of their own.
+    """Return such a subclass of a stream type. Streams send text later, on their own thread.
 
-    `write` is a property, as IPython 9 assigns to it at the beginning and at the end of each cell.
+    `write` is a property, because IPython 9 assigns to it at the start and at the end of each cell.
     """
 
     class StreamByContext(_sender_type(kind)):  # type: ignore[misc]

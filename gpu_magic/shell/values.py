@@ -1,4 +1,4 @@
-"""Values in a line: what stands for one in braces is replaced by what one would type for it."""
+"""Replaces expressions in braces in a magic's line by their values, formatted as magic arguments."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ __all__ = ["expand"]
 def expand(shell: InteractiveShell, line: str, *, write: Callable[[Any], str], depth: int) -> str:
     """Return a line with its expressions replaced.
 
-    IPython's own way leaves an expression that fails as it is, and makes nothing of an empty text, so that
+    IPython itself does not replace an expression that fails, and accepts an empty value, so that
     `%gpus {ids}` would show the GPUs and choose none.
 
     Parameters
     ----------
     shell
-        Expressions can have its variables.
+        The shell whose variables expressions can use.
     line
-        What follows the magic.
+        The text after the magic.
     write
-        Returns what one would type for a value.
+        Formats a value as magic arguments.
     depth
-        How many frames above the caller the code is that runs the magic: expressions can have its local
-        variables, too.
+        The number of frames from the caller up to the code that runs the magic. Expressions can also use the
+        local variables of that code.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def expand(shell: InteractiveShell, line: str, *, write: Callable[[Any], str], d
     if "{" not in line and "$" not in line:
         return line
     names: dict[str, Any] = dict(shell.user_ns)
-    with contextlib.suppress(ValueError):  # there are not so many: a program has called run_line_magic
+    with contextlib.suppress(ValueError):  # there are fewer frames if a program called run_line_magic
         names |= sys._getframe(depth + 1).f_locals  # noqa: SLF001
     try:
         return _Formatter(write).vformat(line, [], names)
@@ -58,7 +58,7 @@ def expand(shell: InteractiveShell, line: str, *, write: Callable[[Any], str], d
 
 
 class _Formatter(DollarFormatter):
-    """IPython's formatter, but for how it writes values."""
+    """IPython's formatter, which here formats values with `write`."""
 
     def __init__(self, write: Callable[[Any], str]) -> None:
         self._write = write

@@ -1,4 +1,4 @@
-"""The line that says for whom a choice waits, brought up to date in its place."""
+"""The line that shows whom a choice waits for, updated in place."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["waiting_line"]
 
 @contextmanager
 def waiting_line() -> Iterator[Callable[[object], None]]:
-    """Run a block with a function that shows a line, and others in its place.
+    """Run a block with a function that shows a line, and replaces it in later calls.
 
-    An interrupt is shown as a line, with what it says of itself.
+    An interrupt is shown as a line with its own message.
     """
     handle: DisplayHandle | None = None
 
