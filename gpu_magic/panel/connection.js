@@ -1,13 +1,13 @@
-// Finds gpu_magic in a kernel without a widget, and opens its panel: for the chip, and for a panel after a restart.
-// This file is part of the panel's script, which the kernel sends, and of the prebuilt extension, which
-// sends nothing but "attach" itself and runs what comes back: so the panel always fits the kernel.
+// Finds gpu_magic in a kernel without a widget, and opens its panel, for the chip or after a restart.
+// This file is part of the panel's script, which the kernel sends, and of the prebuilt extension. The
+// extension sends only "attach" and runs the script of the answer, so the panel always fits the kernel.
 const COMM = "gpu_magic"; // shell/page_comm.py
-// A page can have a comm once. What shares it, of whichever version, finds it here, by the connection to the kernel.
+// A page can open a comm only once. Scripts of all versions share it here, by the connection to the kernel.
 const comms = (globalThis[Symbol.for("gpu_magic.comms")] ??= new WeakMap());
 const attach = (page) => ({ type: "attach", page }); // panel/messages.py
 const modules = (globalThis[Symbol.for("gpu_magic.modules")] ??= new Map()); // by script
 
-// Calls a function after each cell that has run in the kernels of a notebook, with its source; returns what ends that.
+// Calls a function with the source of each cell that a notebook has run. Returns a function that stops this.
 export function afterCells(session, act) {
   let source = "";
   const hear = (_session, { header, content, parent_header }) => {
@@ -19,8 +19,8 @@ export function afterCells(session, act) {
   return () => session.iopubMessage.disconnect(hear);
 }
 
-// Calls a function when messages come from another process than before; returns what ends that. A page is not told of a
-// restart that another page has asked for.
+// Calls a function when messages come from a new process, because a page is not told of a restart that
+// another page requested. Returns a function that stops this.
 export function whenReplaced(kernel, act) {
   let process;
   const hear = (_kernel, { header }) => {
@@ -32,24 +32,24 @@ export function whenReplaced(kernel, act) {
   return () => kernel?.iopubMessage?.disconnect?.(hear);
 }
 
-// The id of the comm; undefined where the kernel has none. A Jupyter server takes no kernel for used that was asked.
+// The id of the comm, or undefined. A Jupyter server does not count this request as activity of the kernel.
 export async function findComm(kernel) {
   if (!kernel?.handleComms) return undefined;
   try {
     const { content } = await kernel.requestCommInfo({ target_name: COMM });
     return Object.keys(content.comms ?? {})[0];
   } catch {
-    return undefined; // the kernel has gone meanwhile
+    return undefined; // the kernel has ended meanwhile
   }
 }
 
-// A model as anywidget has it, over the comm. `values` are what it has besides the state.
+// A model like anywidget's, over the comm. `get` reads from `values`.
 export class Connection {
   constructor(kernel, comm, values = {}) {
     this.values = values;
     this.page = Math.random().toString(36).slice(2);
     this.callbacks = new Map(); // by event
-    this.isClosed = false; // by the kernel, as gpu_magic was unloaded
+    this.isClosed = false; // by the kernel, because gpu_magic was unloaded
     this.kernel = kernel;
     this.id = comm;
     this.shared = Connection.share(kernel, comm);
@@ -65,7 +65,7 @@ export class Connection {
   static share(kernel, id) {
     const known = comms.get(kernel);
     if (known && known.comm.commId === id && !known.comm.isDisposed) return known;
-    // Else JupyterLab 4.6 would send to the subshell of the kernel before, where it was not told of a restart.
+    // Otherwise, after a restart it was not told of, JupyterLab 4.6 would send to the old kernel's subshell.
     known?.comm.dispose();
     const shared = { comm: kernel.createComm(COMM, id), hearers: new Set() };
     shared.comm.onMsg = ({ content }) => {
@@ -75,7 +75,7 @@ export class Connection {
     return shared;
   }
 
-  // Asks for what shows a panel; returns the kernel's answer, and undefined where there will be none.
+  // Requests the panel's script, style and state. Returns the answer, or undefined if the kernel is lost.
   attach() {
     return new Promise((done) => {
       this.done = done;
@@ -121,8 +121,8 @@ export class Connection {
   }
 }
 
-// Returns the panel of a kernel, to be rendered in any number of places: a widget as anywidget has it, with its `model`,
-// and with `close`. Returns undefined where the kernel has gone meanwhile.
+// Returns the panel of a kernel, which can be rendered in several places: a widget like anywidget's, with
+// `model` and `close`. Returns undefined if the kernel has ended meanwhile.
 export async function openPanel(kernel, comm, values = {}, widgetManager = undefined) {
   const model = new Connection(kernel, comm, values);
   const answer = await model.attach();
@@ -136,7 +136,7 @@ export async function openPanel(kernel, comm, values = {}, widgetManager = undef
   const makeWidget = await load(answer);
   const widget = makeWidget();
   const end = widget.initialize({ model });
-  model.emit("msg:custom", { type: "state", state: answer.state }); // it is from a kernel, so the panel is live
+  model.emit("msg:custom", { type: "state", state: answer.state }); // a kernel sent it, so the panel is live
   const close = () => {
     end();
     model.close();

@@ -1,8 +1,8 @@
-// What is shown below a row that is open: its figures over time, its processes, and this kernel's variables there.
+// The details below an open row: figures over time, processes, and this kernel's variables on the device.
 class DetailView {
   constructor({ key, element: row, chevron }, store) {
     Object.assign(this, { key, store, chevron });
-    // A row of the grid with one cell: what a grid has must be rows and cells.
+    // A row of the grid with one cell, because a grid may contain only rows and cells.
     this.element = make("div", "gm-detail", { role: "row", "data-key": key });
     const id = `gm-detail-${makeName()}`;
     const columns = String(Object.keys(COLUMNS).length);
@@ -27,7 +27,7 @@ class DetailView {
     const row = store.rows[key];
     const detail = store.details[key] ?? {};
     setAttribute(this.cell, "aria-label", `Details of ${row.parent ? row.name : `GPU ${row.label}`}`);
-    // An instance has no utilization of its own, and a GPU that is lost has no figures.
+    // An instance has no utilization, and a lost GPU has no figures.
     const samples = store.history[key] ?? [];
     this.util.element.hidden = row.parent || !samples.some((value) => value !== null);
     this.util.show(figure(row.utilization, "%"), samples);
@@ -39,7 +39,7 @@ class DetailView {
     this.variables.show(detail);
   }
 
-  // What the driver does not give is left out.
+  // Omits figures that the driver does not give.
   showPower({ power }, { power_limit: limit, slowdowns }) {
     const isKnown = typeof limit === "number";
     const text = typeof power === "number" && isKnown ? `${power} of ${limit} W` : isKnown ? `at most ${limit} W` : "";
@@ -51,7 +51,7 @@ class DetailView {
     this.power.hidden = !text && !slow;
   }
 
-  // Goes to the first button that is shown.
+  // Focuses the first visible button.
   focus() {
     this.cell.querySelector("button:not(:disabled, [hidden], [hidden] *)")?.focus();
   }
@@ -63,7 +63,7 @@ class DetailView {
   }
 }
 
-// A chart with its name and its latest value above, and the times that it spans below.
+// A chart, with its name and its latest value above, and its time span below.
 class FigureView {
   constructor(title, chart, className = "") {
     this.chart = chart;
@@ -79,14 +79,14 @@ class FigureView {
   show(value, samples) {
     setText(this.value, value);
     this.chart.draw(samples);
-    // The chart fills from the left; once it is full, the oldest sample leaves it.
+    // The chart fills from the left. Once it is full, it drops the oldest sample.
     const isFull = samples.length >= SAMPLES;
     setText(this.times[0], isFull ? "3 min ago" : "");
     setText(this.times[1], isFull ? "now" : "");
   }
 }
 
-// A list with its name above, and a note where there is nothing to list.
+// A list with its name above and a note below.
 function makeList(title, className) {
   const id = `gm-list-${makeName()}`;
   const element = make("div", className);
@@ -96,7 +96,7 @@ function makeList(title, className) {
   return { element, list, note };
 }
 
-// This kernel's variables on a GPU, and the button that frees what no variable holds.
+// This kernel's variables on a GPU, and the button that frees memory that no variable holds.
 class VariableList {
   constructor(store) {
     this.store = store;
@@ -106,7 +106,7 @@ class VariableList {
   }
 
   show({ variables, processes }) {
-    const isHere = processes?.some(({ whose }) => whose); // as the driver says
+    const isHere = processes?.some(({ whose }) => whose); // according to the driver
     this.element.hidden = !(variables?.largest.length || (variables && isHere));
     this.free.disabled = this.store.isDead;
     if (!variables) return;
@@ -125,22 +125,22 @@ class VariableList {
   }
 }
 
-// The processes on a GPU. One's own can be ended from here: by TERM, or if that was of no use by KILL.
+// The processes on a GPU. Users can end their own processes with TERM, or with KILL if TERM did not end them.
 class ProcessList {
-  // When the process that has the focus is gone, `leave` takes it elsewhere.
+  // If the process with the focus has ended, `leave` moves the focus.
   constructor(store, leave) {
     Object.assign(this, makeList("Processes", "gm-detail-processes"), { store, leave, views: new Map() });
   }
 
   show(row, { processes = [], is_listed: isListed }) {
-    const found = new Map(processes.map((one) => [`${one.pid}/${one.started}`, one])); // by what tells them apart
+    const found = new Map(processes.map((one) => [`${one.pid}/${one.started}`, one])); // by PID and start
     const focused = this.list.contains(document.activeElement);
     this.views = viewsOf(this.views, [...found.keys()], () => new ProcessView(this.store));
     for (const [name, view] of this.views) view.show(found.get(name));
     arrange(this.list, [...this.views.values()].map(({ element }) => element));
     if (focused && !this.list.contains(document.activeElement)) this.leave();
     this.list.hidden = !found.size;
-    // Without processes the row says why: it is free, is lost, or is used by whom can't be seen.
+    // Without processes, the note says why: the GPU is free or lost, or its users are unknown.
     const isNone = isListed && row.usage === "free";
     setText(this.note, found.size || isListed === undefined ? "" : isNone ? "none" : row.users.join("\n"));
   }
@@ -176,7 +176,7 @@ class ProcessView {
     if (this.question && this.question.step !== step) this.closeQuestion();
   }
 
-  // Asks once, in place. It is about the process as it was when it was asked.
+  // Asks in place of the button. The answer applies to the process at the time of the question.
   ask() {
     if (this.button.getAttribute("aria-disabled")) return;
     const { pid, started, title, step } = this.process;

@@ -1,5 +1,5 @@
-// What all parts of the page use: elements, their texts and order, and charts.
-// Names on this machine can be anything, and never become markup: they are set as text.
+// Helpers for all parts of the page: elements, their texts and order, and charts.
+// Names on this machine can contain any characters, so they are set as text and never as markup.
 function make(tag, className = "", attributes = {}, text = "") {
   const element = document.createElement(tag);
   if (className) element.className = className;
@@ -8,8 +8,8 @@ function make(tag, className = "", attributes = {}, text = "") {
   return element;
 }
 
-// Keys pressed here are meant for the panel, and not for the notebook's shortcuts. JupyterLab looks at the
-// element with the focus only, so every element that can have it needs the attribute.
+// Keys pressed in the panel must not trigger the notebook's shortcuts. JupyterLab checks only the focused
+// element, so every focusable element needs the attribute.
 function makeFocusable(tag, className = "", attributes = {}, text = "") {
   return make(tag, className, { ...attributes, "data-lm-suppress-shortcuts": "true" }, text);
 }
@@ -20,7 +20,7 @@ function makeButton(text, act, className = "", attributes = {}) {
   return button;
 }
 
-// Writing the same text again would cost a layout, and screen readers would read it again.
+// Setting the same text again would cause a layout, and screen readers would read the text again.
 function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -30,12 +30,12 @@ function setAttribute(element, name, value) {
   else if (element.getAttribute(name) !== value) element.setAttribute(name, value);
 }
 
-// Returns a view for each key, in this order: those that there are, and new ones.
+// Returns a view for each key, in this order. Existing views are reused.
 function viewsOf(views, keys, create) {
   return new Map(keys.map((key) => [key, views.get(key) ?? create(key)]));
 }
 
-// Has these children in this order. Those that are in their place are not moved: one could have the focus.
+// Sets the children in this order. Children already in place are not moved, because one could have the focus.
 function arrange(parent, children) {
   const kept = new Set(children);
   for (const child of [...parent.children]) if (!kept.has(child)) child.remove();
@@ -46,21 +46,21 @@ function arrange(parent, children) {
   }
 }
 
-// A name for this page's copy of a model, or for what ARIA refers to.
+// A random name for this page's copy of a model, or for an element that ARIA refers to.
 const makeName = () => Math.random().toString(36).slice(2);
 
-// A figure over the last minutes: a line, filled below, from the left, with a gap where nothing was known.
+// A figure over the last minutes: a line, filled below, from the left, with gaps for unknown values.
 const SAMPLES = 180;
 const SVG = "http://www.w3.org/2000/svg";
 
 class Chart {
-  // `height` is in the units of the drawing, `most` the highest value; `write` returns a value as text.
+  // `height` is in units of the drawing. `most` is the highest value. `write` formats a value.
   constructor(height = 20, most = 100, write = (value) => `${value} %`) {
     Object.assign(this, { height, most, write, samples: [] });
     this.element = make("span", "gm-plot", { "aria-hidden": "true" });
     const attributes = { viewBox: `0 0 ${SAMPLES} ${height}`, class: "gm-chart", preserveAspectRatio: "none" };
     this.svg = this.element.appendChild(makeSvg("svg", attributes));
-    // The colors of the scale, from no work at the bottom to all at the top.
+    // The colors of the scale, from the lowest value at the bottom to the highest at the top.
     const id = `gm-heat-${makeName()}`;
     const colors = makeSvg("linearGradient", { id, gradientUnits: "userSpaceOnUse", x1: 0, x2: 0, y1: height, y2: 0 });
     colors.append(makeSvg("stop", { class: "gm-cool" }), makeSvg("stop", { class: "gm-hot", offset: 0.9 }));
@@ -81,7 +81,7 @@ class Chart {
       const begin = index;
       let part = "";
       for (let end; index < samples.length && samples[index] !== null; index = end) {
-        // The line is one unit from the edges. Each sample spans its second at first, so that a single one can be seen.
+        // The line stays one unit from the edges. Its first sample is one unit wide: a single one is visible.
         const y = (height - 1 - (Math.min(most, samples[index]) / most) * (height - 2)).toFixed(1);
         for (end = index + 1; end < samples.length && samples[end] === samples[index]; ) end++;
         part += part ? `L${index + 1} ${y}` : `${index} ${y}h1`;
@@ -94,7 +94,7 @@ class Chart {
     setAttribute(this.area, "d", area);
   }
 
-  // Shows what was where the pointer is: the value, and how long ago.
+  // Shows the value under the pointer, and its age.
   point(event) {
     const { left, width } = this.svg.getBoundingClientRect();
     const place = Math.floor(((event.clientX - left) / width) * SAMPLES);

@@ -1,4 +1,4 @@
-// The grid of rows: a GPU or MIG instance each, and the detail below those that are open.
+// The grid: a row for each GPU or MIG instance, and the details below open rows.
 const COLUMNS = {
   label: "GPU",
   name: "Name",
@@ -9,8 +9,8 @@ const COLUMNS = {
   users: "Used by",
 };
 const LAYOUTS = ["wide", "medium", "narrow", "tiny"]; // see panel.css
-const SCROLLS = 12; // rows above which they scroll, so that the buttons stay in sight
-const COMPACT = 16; // rows above which they are lower, with one user each
+const SCROLLS = 12; // a grid with more rows scrolls, so that the buttons stay in sight
+const COMPACT = 16; // with more rows, each row is lower and shows one user
 const MOST_USERS = 3;
 
 class Grid {
@@ -23,9 +23,9 @@ class Grid {
     this.headings = headings();
     this.element.addEventListener("click", (event) => this.click(event));
     this.element.addEventListener("keydown", (event) => this.press(event));
-    // A click with Shift would mark the text between.
+    // A click with Shift would select text.
     this.element.addEventListener("mousedown", (event) => event.shiftKey && event.preventDefault());
-    // Its own width changes, or what it must have: a font is loaded, or a device is added.
+    // The width of the grid changes, or the width that it needs: a font is loaded, or a device is added.
     this.observer = new ResizeObserver(() => this.fit());
     for (const element of [this.element, ...this.sizes.element.children]) this.observer.observe(element);
     this.sight = new IntersectionObserver((entries) => {
@@ -36,7 +36,7 @@ class Grid {
   show(isArranged = false) {
     const { store } = this;
     const keys = this.overview.show();
-    // Rows keep their places while somebody is about to click, or reads them at the keyboard.
+    // Rows keep their places while the pointer or the focus is on them.
     const isSettled = this.element.matches(":hover, :focus-within") && keys.length === this.rows.size && keys.every((key) => this.rows.has(key));
     if (isArranged || !isSettled) this.layOut(keys);
     const { marked } = store;
@@ -47,12 +47,12 @@ class Grid {
     for (const view of this.details.values()) view.show();
   }
 
-  // What this kernel calls a device now, what it would be called, and its place among those that are chosen.
+  // The name of a device in this kernel now, its name after the choice, and its place in the choice.
   markOf(row, place) {
     const { draft, header } = this.store;
     const applied = row.visible_as === "not visible" ? "" : row.visible_as;
     const chosen = place < 0 ? "" : `cuda:${place}`;
-    // Where the devices of the launch are not known, neither is what "reset" drops.
+    // If the devices of the launch are unknown, it is also unknown which devices "reset" drops.
     const isKnown = draft !== null && (draft !== "reset" || header.launch_devices);
     let pending = "";
     if (chosen !== applied) pending = chosen;
@@ -60,9 +60,9 @@ class Grid {
     return { order: place < 0 ? "" : String(place), applied, pending, wasChosen: header.hides_devices };
   }
 
-  // Has rows for these devices in this order, each with its detail where it is open.
+  // Shows rows for these devices in this order, with the details of open rows.
   layOut(keys) {
-    if (keys.length && keys.join() === [...this.rows.keys()].join()) return; // they stay scrolled
+    if (keys.length && keys.join() === [...this.rows.keys()].join()) return; // keeps the scroll position
     const focused = this.element.contains(document.activeElement) && document.activeElement.closest("[data-key]")?.dataset.key;
     const count = this.store.order.length;
     this.rows = viewsOf(this.rows, keys, (key) => new RowView(key));
@@ -83,10 +83,10 @@ class Grid {
     arrange(this.element, [this.sizes.element, this.headings, ...rows]);
   }
 
-  // Takes the roomiest layout in which nothing is cut off that must not be: how wide that is depends on the font.
+  // Picks the widest layout in which no necessary text is cut off. The needed width depends on the font.
   fit() {
     const widths = () => [this.element, ...this.sizes.element.children].map((one) => one.clientWidth).join();
-    if (widths() === this.fitted) return; // it has become higher
+    if (widths() === this.fitted) return; // only the height has changed
     for (const name of ["percent", "size"]) {
       const { width } = this.sizes.parts[name].getBoundingClientRect();
       this.element.style.setProperty(`--gm-${name}`, `${Math.ceil(width)}px`);
@@ -107,7 +107,7 @@ class Grid {
     return [...this.rows.values()].map((view) => view.element);
   }
 
-  // One row at a time can be reached by Tab; the arrows go on from there.
+  // Tab reaches one row. The arrow keys move from there to other rows.
   get tabStop() {
     return this.element.querySelector('[tabindex="0"]');
   }
@@ -123,8 +123,8 @@ class Grid {
     this.details.set(key, view);
     this.arrange();
     view.show();
-    this.say(); // and so asks for what is in it
-    // Where the rows scroll, it could be below their edge.
+    this.say(); // also requests the details
+    // If the rows scroll, the details could be out of sight.
     if (this.rows.size > SCROLLS) view.element.scrollIntoView({ block: "nearest" });
   }
 
@@ -142,7 +142,7 @@ class Grid {
     if (!row || this.store.isDead) return;
     this.focusOn(row);
     const { key } = row.dataset;
-    // With Shift, all between the last click and this one, as in a list of files.
+    // With Shift, add all rows from the last click to this one, as in a list of files.
     if (event.shiftKey && this.rows.has(this.clicked)) this.store.add(this.between(this.clicked, key));
     else this.store.toggle(key);
     this.clicked = key;
@@ -172,7 +172,7 @@ class Grid {
     return true;
   }
 
-  // Right opens a row, and goes into what is open; Left closes it. Returns whether the key was one of the row's.
+  // Right opens the details of a row, or focuses open ones. Left closes them. Returns whether a key was used.
   pressInRow({ key, repeat }, row, device) {
     const all = this.elements;
     const last = all.length - 1;
@@ -188,7 +188,7 @@ class Grid {
   }
 }
 
-// Screen readers need them, also where the panel is too narrow to show them.
+// Screen readers need the headings, even if the panel is too narrow to show them.
 function headings() {
   const row = make("div", "gm-headings", { role: "row" });
   row.append(make("i", "gm-box"));
@@ -196,7 +196,7 @@ function headings() {
   return row;
 }
 
-// The parts of a row, by name. The box is for the eye alone: `aria-selected` says the same.
+// The parts of a row, by name. The box is hidden from screen readers, because `aria-selected` says the same.
 function makeParts(row, role) {
   const parts = { box: row.appendChild(make("i", "gm-box", { "aria-hidden": "true" })) };
   for (const name of Object.keys(COLUMNS)) parts[name] = row.appendChild(make("span", `gm-${name}`, role ? { role } : {}));
@@ -219,27 +219,26 @@ class RowView {
     this.chart = new Chart();
     this.util.append(this.chart.element);
     this.number = this.label.appendChild(make("span"));
-    // The button that opens the row. By the keyboard it is the arrows that do.
+    // The button that opens the row. At the keyboard, the arrow keys open it.
     this.chevron = this.label.appendChild(
       makeFocusable("button", "gm-chevron", {
         type: "button",
         tabindex: "-1",
         "aria-expanded": "false",
-        "aria-disabled": "false", // also where its row can't be chosen
+        "aria-disabled": "false", // even if the row can't be chosen
         "aria-label": "Details",
         title: "Details (→)",
       }),
     );
   }
 
-  // `mark` says what this kernel has of it, and what was clicked; see `Grid.markOf`. No figure is written that is not in
-  // sight: there can be 64 rows.
+  // The third argument is from `Grid.markOf`. There can be 64 rows, so figures out of sight are not written.
   show(row, samples, { order, applied, pending, wasChosen }, mostUsers) {
     const isChosen = order !== "";
     const classes = {
       "gm-chosen": isChosen,
       "gm-changes": pending !== "",
-      "gm-implied": !isChosen && !wasChosen, // nobody had chosen it
+      "gm-implied": !isChosen && !wasChosen, // visible because nothing was chosen
       "gm-instance": row.parent,
       "gm-split": row.usage === "unknown" && row.visible_as === "",
       "gm-unavailable": row.unavailable,
@@ -278,14 +277,14 @@ class RowView {
     setText(this.heat, [figure(row.temperature, "°C"), figure(row.power, "W")].filter(Boolean).join(" · "));
   }
 
-  // Those that there is no room for are there for screen readers, and shown where the keyboard has the row.
+  // Surplus users are kept for screen readers, and are visible while the row has the keyboard focus.
   showUsers(users, most) {
     const shown = users.length > most ? Math.max(1, most - 1) : users.length;
     const surplus = users.length - shown;
     const lines = users.map((line, index) => {
       const classes = [line.startsWith("this kernel: ") && "gm-own", index >= shown && "gm-surplus"];
       const element = make("span", classes.filter(Boolean).join(" "));
-      const [, who, time = ""] = /^(.*?)(, for .*)?$/.exec(line); // of what is too long, the first part is cut off
+      const [, who, time = ""] = /^(.*?)(, for .*)?$/.exec(line); // the first part is cut off if the line is too long
       element.append(make("i", "gm-who", {}, who), make("i", "gm-for", {}, time));
       return element;
     });
@@ -296,7 +295,7 @@ class RowView {
   }
 }
 
-// A row that is not seen: it is as wide as what must not be cut off in any row, in whatever font.
+// An invisible row. In any font, it is as wide as the text that must not be cut off in any row.
 class SizesView {
   constructor() {
     this.element = make("div", "gm-sizes", { "aria-hidden": "true" });
@@ -312,14 +311,14 @@ class SizesView {
     setText(this.parts.label, longest(rows.map((row) => row.label)));
     setText(this.parts.name, longest(rows.map(tellingPart)));
     setText(this.parts.percent, "100 %");
-    const isLarge = rows.some((row) => row.total.endsWith("TiB")); // where less than one can be in use
+    const isLarge = rows.some((row) => row.total.endsWith("TiB")); // then the used memory can be in GiB
     setText(this.parts.size, isLarge ? `000.0 GiB / ${total}` : `${total.replace(/ .*/, "")} / ${total}`);
     setText(this.parts.heat, "100 °C · 1000 W");
     setText(this.parts.users, "somebody…");
   }
 }
 
-// What has to be seen of a name: of an instance, its profile and the beginning of its UUID.
+// The part of a name that must be visible: for an instance, its profile and the beginning of its UUID.
 function tellingPart({ name, parent }) {
   const text = name.replace(/^NVIDIA (GeForce )?/, "");
   return `${text.slice(0, parent ? text.indexOf("MIG-") + "MIG-0000".length : 8)}…`;
@@ -329,19 +328,19 @@ function figure(value, unit) {
   return value === "" ? "" : value === null ? "?" : `${value} ${unit}`;
 }
 
-// Memory in GiB as a text, as text.py writes it.
+// Formats memory in GiB as text.py does.
 function sizeText(gib) {
   return Math.round(gib * 10) < 10240 ? `${gib.toFixed(1)} GiB` : `${(gib / 1024).toFixed(1)} TiB`;
 }
 
-// Memory in use beside the total, whose unit stands once behind both: `0.5 / 80.0 GiB`, `0.5 GiB / 16.0 TiB`.
+// Used and total memory. A common unit appears once: `0.5 / 80.0 GiB`, `0.5 GiB / 16.0 TiB`.
 function usedOfTotal({ used, total }) {
   if (used === null) return `? / ${total}`;
   const unit = total.endsWith("TiB") ? " TiB" : " GiB";
   return `${sizeText(used).replace(unit, "")} / ${total}`;
 }
 
-// Above the rows of many GPUs: how many there are of each model, and which of the rows are shown in which order.
+// Above the rows of many GPUs: the number of GPUs of each model, and switches that filter and sort the rows.
 class Overview {
   constructor(panel, store, change) {
     this.store = store;
@@ -364,7 +363,7 @@ class Overview {
     return this.store.order.length > COMPACT;
   }
 
-  // Returns the keys of the rows that are to be shown, in their order.
+  // Returns the keys of the rows to show, in their order.
   show() {
     this.element.hidden = !this.isShown;
     if (this.isShown) setText(this.models, countModels(this.store.order.map((key) => this.store.rows[key])));
@@ -380,7 +379,7 @@ class Overview {
     return this.freeOnly.checked ? groups.flatMap((group) => this.free(group)) : groups.flat();
   }
 
-  // Of a GPU and its instances, those that are free, or clicked; and the GPU that they are on.
+  // The free or marked devices of a GPU and its instances, with the GPU that they are on.
   free(group) {
     const marked = this.store.marked;
     const isFree = (key) => this.store.rows[key].usage === "free" && !this.store.rows[key].unavailable;
@@ -388,14 +387,14 @@ class Overview {
     return group.filter((key) => kept.includes(key) || (kept.length && !this.store.rows[key].parent));
   }
 
-  // In GiB; -1 where it is not known.
+  // In GiB; -1 if it is unknown or the devices can't be chosen.
   mostFree(group) {
     const free = ({ used, total_gib: total, unavailable }) => (used === null || total === null || unavailable ? -1 : total - used);
     return Math.max(...group.map((key) => free(this.store.rows[key])));
   }
 }
 
-// How many there are of each model, or kind of MIG instance, and how many of them are free.
+// The number of devices of each model or kind of MIG instance, and how many of them are free.
 function countModels(rows) {
   const models = Map.groupBy(
     rows.filter((row) => !row.unavailable),

@@ -1,5 +1,5 @@
 // A view of the panel: the header, the grid of rows, and the footer with the buttons.
-// What is said of CUDA, or of ROCm.
+// The state of CUDA or ROCm as text.
 const STATES = {
   absent: "not started",
   live: "not started",
@@ -26,7 +26,7 @@ class PanelView {
   build(element) {
     const { store } = this;
     element.classList.add("gm-view");
-    // English, also in a page that is written from right to left.
+    // The panel is in English, also in a right-to-left page.
     this.root = element.appendChild(make("section", "gm-panel", { "aria-label": "GPUs", dir: "ltr", lang: "en" }));
     const header = this.root.appendChild(make("header", "gm-head"));
     header.append(make("strong", "", {}, "GPUs"));
@@ -46,7 +46,7 @@ class PanelView {
     this.notice = this.root.appendChild(make("p", "gm-said", { role: "status" }));
   }
 
-  // What one would type for what was clicked, and what can be done with that line.
+  // The line to type for the clicked choice, and buttons for this line.
   buildLine() {
     const line = this.footer.appendChild(make("span", "gm-line"));
     this.line = line.appendChild(make("code"));
@@ -93,7 +93,7 @@ class PanelView {
     try {
       await navigator.clipboard.writeText(this.line.textContent);
     } catch {
-      // Pages without https have no clipboard: mark it, and copy what is marked.
+      // Pages without https have no clipboard: select the line, and copy the selection.
       getSelection().selectAllChildren(this.line);
       document.execCommand("copy");
     }
@@ -125,14 +125,14 @@ class PanelView {
   }
 
   checkSilence() {
-    // A computer that was asleep asks at once, and not when it would have said again that it watches.
+    // After the computer slept, ask at once instead of at the next regular report.
     if (this.store.isSilent && !this.wasDead) this.visibility.say();
     if (this.wasDead !== this.store.isDead) this.show();
     else this.showSilence();
     this.wasDead = this.store.isDead;
   }
 
-  // Says why no figures come, where none do, and dims what nothing would answer.
+  // If no figures arrive, says why, and dims the panel.
   showSilence() {
     const { store, visibility } = this;
     const isPaused = visibility.state === "unwatched" && store.silence > SILENCE;
@@ -161,12 +161,12 @@ class PanelView {
     for (const control of this.root.querySelectorAll(":is(.gm-buttons, .gm-options) :is(button, input)")) {
       if (control !== this.use) control.disabled = store.isDead;
     }
-    // A disabled button would lose the focus, and people at a keyboard their position.
+    // A disabled button would lose the focus, and keyboard users their position.
     setAttribute(this.use, "aria-disabled", !hasDevices || store.isDead ? "true" : null);
     this.wait.show(this.use);
     const { text, kind, warnings } = store.shownNotice;
     if (this.notice.textContent !== text) {
-      const lines = text.split(/(?<=\n)/).filter(Boolean); // each with its end
+      const lines = text.split(/(?<=\n)/).filter(Boolean); // each with its line end
       const line = (one) => make("span", warnings?.includes(one.trimEnd()) ? "gm-warns" : "", {}, one);
       this.notice.replaceChildren(...lines.map(line));
     }
@@ -182,7 +182,7 @@ class PanelView {
   }
 }
 
-// How many of the devices that this kernel may choose are free, and why it may not choose the others.
+// The number of free devices among those that this kernel may choose, and why it may not choose the others.
 function countFree(rows) {
   const open = rows.filter((row) => !row.unavailable);
   const free = open.filter((row) => row.usage === "free");
@@ -194,13 +194,13 @@ function countFree(rows) {
   return rows.length ? parts.join(", ") : "";
 }
 
-// Shows for a moment that a button has done what it is for.
+// Shows for a moment that a button has worked.
 function acknowledge(button, done, label) {
   setText(button, done);
   setTimeout(() => setText(button, label), 1500);
 }
 
-// The static fallback before the panel is for pages without a live one.
+// Hides the static fallback before the panel, which is for pages without a live panel.
 function hideFallback(key) {
   for (const fallback of document.querySelectorAll(".gm-fallback")) {
     if (fallback.dataset.widget !== key) continue;
@@ -208,7 +208,7 @@ function hideFallback(key) {
   }
 }
 
-// Calls a function at Enter in a field, which is no shortcut of the notebook's.
+// Calls a function at Enter in a field, which must not trigger the notebook's shortcuts.
 function onEnter(field, act) {
   field.addEventListener("keydown", (event) => {
     if (event.key !== "Enter") return;
@@ -218,12 +218,12 @@ function onEnter(field, act) {
   });
 }
 
-// The question before a restart. It is about what was clicked when it was asked, and not what is clicked since.
+// The question before a restart. It applies to the choice at the time of the question, not to later clicks.
 class RestartQuestion {
-  // The buttons are hidden while it is asked. With "Restart", `restart` is called with the request.
+  // Hides the buttons during the question. The button "Restart" calls `restart` with the request.
   constructor(footer, buttons, restart) {
     this.buttons = buttons;
-    this.request = null; // what is asked about; null: nothing
+    this.request = null; // the request in question; null: none
     this.element = footer.appendChild(make("span", "gm-question", { role: "alertdialog" }));
     this.element.hidden = true;
     this.text = this.element.appendChild(make("span", "", { id: `gm-question-${makeName()}` }));
@@ -253,24 +253,24 @@ class RestartQuestion {
     this.request = null;
     this.element.hidden = true;
     this.buttons.hidden = false;
-    if (hadFocus) this.buttons.querySelector(".gm-use").focus(); // and not where another panel has closed it
+    if (hadFocus) this.buttons.querySelector(".gm-use").focus(); // not if another panel closed the question
   }
 }
 
-// Waits for what was clicked, if others have it. While it waits, a line says who has it, with "Cancel".
+// Waits for clicked GPUs that another process uses or has claimed. A line shows the holders, with "Cancel".
 class WaitControls {
   constructor(store, panel, buttons) {
     this.store = store;
     const title = "Choose these GPUs as soon as they are free";
     this.begin = buttons.appendChild(makeButton("Wait for it", () => store.wait(), "gm-begin", { title }));
     this.element = panel.appendChild(make("div", "gm-wait", { role: "group", "aria-label": "Waiting" }));
-    // No live region: the line changes with each look, and the hint says that it waits.
+    // No live region, because the line changes with each look. The hint says that the kernel waits.
     this.text = this.element.appendChild(make("span"));
     const label = { "aria-label": "Cancel the waiting" };
     this.cancel = this.element.appendChild(makeButton("Cancel", () => store.stopWaiting(), "", label));
   }
 
-  // Where one of the buttons gives way to the other, so does the focus; `use` has it where neither is shown.
+  // If the focused button is hidden, the focus moves to the other one, or to `use` if both are hidden.
   show(use) {
     const { store, begin, cancel } = this;
     const focused = [begin, cancel].find((one) => one === document.activeElement);
@@ -285,7 +285,7 @@ class WaitControls {
   }
 }
 
-// The options of a choice: how frameworks may take memory. They are shown when they are asked for, or given.
+// The options of a choice: how frameworks allocate memory. Shown on request, or if an option is set.
 class MemoryOptions {
   constructor(panel, store) {
     this.store = store;
@@ -309,7 +309,7 @@ class MemoryOptions {
       setAttribute(this.button, "aria-expanded", String(!this.element.hidden));
     };
     const attributes = { "aria-controls": this.element.id, "aria-expanded": "false" };
-    this.button = makeButton("options", toggle, "gm-copy", attributes); // that shows them
+    this.button = makeButton("options", toggle, "gm-copy", attributes); // shows the options
   }
 
   setLimit() {
@@ -319,7 +319,7 @@ class MemoryOptions {
     this.store.setMemory({ limit });
   }
 
-  // What is being typed stays until it is done.
+  // Does not overwrite a value that is being typed.
   show(request) {
     const { growth, limit } = splitRequest(request);
     if (growth === this.shown?.growth && limit === this.shown?.limit) return;

@@ -1,6 +1,7 @@
-// Says whether a view of the panel is visible, and to a person: the kernel reads the machine only while one is.
-const SAY_AGAIN = 15000; // milliseconds after which a page says again that a view is watched
-const UNWATCHED = 600000; // milliseconds without input after which nobody is taken to watch
+// Reports whether a view of the panel is visible and watched. Between cells, the kernel reads the machine
+// only while a view is watched.
+const SAY_AGAIN = 15000; // milliseconds between two reports that a view is watched
+const UNWATCHED = 600000; // milliseconds without input after which a view counts as unwatched
 const INPUT = ["pointermove", "pointerdown", "keydown", "wheel"];
 
 class Visibility {
@@ -13,7 +14,7 @@ class Visibility {
     this.isInSight = false;
     this.inputAt = Date.now();
     this.check = () => this.set(this.find());
-    // What is scrolled away, or behind another tab of JupyterLab, does not intersect the window.
+    // An element that is scrolled away or behind another tab of JupyterLab does not intersect the window.
     this.sight = new IntersectionObserver((entries) => {
       this.isInSight = entries.at(-1).isIntersecting;
       this.check();
@@ -38,7 +39,7 @@ class Visibility {
   set(state) {
     if (state === this.state) return;
     this.state = state;
-    // While nobody looked, nothing was sent: that is no silence of the kernel's.
+    // The kernel sends nothing while a view is not watched, so this time does not count as silence.
     if (state === "watched") this.store.heardAt = Date.now();
     this.say();
   }
@@ -64,7 +65,7 @@ class Visibility {
   }
 }
 
-// The chip: this kernel's GPUs, their memory and CUDA's state in a line that is always in sight. A click opens the panel.
+// The chip: a line with this kernel's GPUs, their memory and CUDA's state. A click opens the panel.
 class ChipView {
   constructor(store, element, open) {
     this.store = store;
@@ -76,7 +77,7 @@ class ChipView {
     this.gpus = this.button.appendChild(make("span"));
     this.state = this.button.appendChild(make("span", "gm-chip-state"));
     this.visibility = new Visibility(element, store);
-    this.timer = setInterval(() => this.show(), 1000); // a silence is not told
+    this.timer = setInterval(() => this.show(), 1000); // no message reports a silence
     store.views.add(this);
     this.show();
   }
@@ -101,7 +102,7 @@ class ChipView {
 
 const MOST_NAMED = 4; // GPUs that the chip names one by one
 
-// The devices that this kernel uses: those that it has chosen, or was given; else all.
+// The devices that this kernel uses: the chosen or given ones, else all.
 function chipKeys(store) {
   const { header, order, rows, visible } = store;
   return header.hides_devices ? visible : order.filter((key) => !rows[key].parent);
@@ -117,7 +118,7 @@ function chipDevices(store) {
   return `${keys.length > 1 ? "GPUs" : "GPU"} ${keys.join(",")}`;
 }
 
-// Memory in use of the total; empty where a part of it is not known.
+// Used and total memory; empty if a part of it is unknown.
 function chipMemory(store) {
   const keys = chipKeys(store);
   const sum = (numbers) => (numbers.includes(null) ? null : numbers.reduce((all, one) => all + one, 0));
@@ -126,17 +127,17 @@ function chipMemory(store) {
   return used === null || !total ? "" : `${Math.round(used)}/${Math.round(total)} GiB`;
 }
 
-// Where a panel is shown. After a restart of its kernel, and %load_ext there, the new kernel's panel takes the place.
+// A place that shows a panel. After a restart and %load_ext, the panel of the new kernel replaces it.
 class Place {
   constructor(model) {
     this.model = model;
     this.store = new Store(model);
-    this.views = new Map(); // what closes each, by element
+    this.views = new Map(); // functions that close the views, by element
     this.successor = undefined; // the new kernel's panel
     this.isClosed = false;
-    // JupyterLab and Notebook 7 tell a widget of its notebook's session; in other front ends a lost panel stays lost.
+    // Only JupyterLab and Notebook 7 give a widget its session. Elsewhere, a lost panel stays lost.
     this.session = findSession(model);
-    this.store.whenLost = () => this.look(); // gpu_magic can be loaded again already
+    this.store.whenLost = () => this.look(); // gpu_magic may already be loaded again
     this.stop = this.session && afterCells(this.session, () => this.look());
   }
 
@@ -149,8 +150,8 @@ class Place {
     };
   }
 
-  // Looks for a kernel that can go on with the panel, where its own does not. It does not wait for an earlier look: a
-  // kernel that is being started can leave messages without an answer.
+  // If the panel's kernel is lost or silent, looks for a kernel that can continue the panel. It does not wait
+  // for an earlier look, because a starting kernel can leave messages without an answer.
   async look() {
     if (!this.session || !(this.store.isGone || this.store.isSilent)) return;
     const kernel = this.session.session?.kernel;
@@ -161,7 +162,7 @@ class Place {
   async goOn(kernel, comm) {
     const successor = await openPanel(kernel, comm, { key: this.model.get("key") }, this.model.widget_manager);
     if (!successor) return;
-    // A kernel that is about to be restarted is still there: it is not the next one.
+    // A kernel that is about to be restarted still answers, but it is not the next one.
     const isSame = successor.model.get("full_state").process === this.store.process;
     if (this.isClosed || this.successor || (isSame && !this.model.isClosed)) return successor.close();
     this.leave();
@@ -196,7 +197,7 @@ export default () => {
     render({ el }) {
       return place.render(el);
     },
-    // Of our own, for the extension: the chip, with what a click on it does.
+    // Not part of anywidget: the chip, for the extension. A click calls `open`.
     chip({ el, open }) {
       return showView(new ChipView(place.store, el, open));
     },

@@ -1,11 +1,11 @@
-// What a panel shows: the machine as the kernel last sent it, what was clicked, and what is said of it. A page can show
-// a panel in several views; all of them show this. messages.py says what is sent.
-const ANSWER_LIMIT = 150; // milliseconds after which what was asked for without an answer waits for the kernel
-const SILENCE = 20000; // milliseconds without a message from the kernel, which sends one a second
-const RESTART_TIME = 6000; // milliseconds after which a restart by another page or the kernel is done
+// The state of a panel: the machine as the kernel last sent it, the clicked choice, and a notice. All views
+// of the panel in a page show this state. messages.py lists the messages.
+const ANSWER_LIMIT = 150; // milliseconds without an answer after which a notice says that the kernel is busy
+const SILENCE = 20000; // milliseconds without a message; the kernel sends one a second
+const RESTART_TIME = 6000; // milliseconds in which another page or the kernel restarts it
 const NOTHING = { text: "", kind: "info", warnings: [] };
 
-// Where the page can find the panel's next kernel, and where it can't.
+// For pages that can find the panel's next kernel, and for pages that can't.
 const RESTARTED = [
   "The kernel was restarted. Run %load_ext gpu_magic to apply the saved choice and continue this panel.",
   "The kernel was restarted. Run %load_ext gpu_magic to apply the saved choice, then %gpu_panel.",
@@ -21,11 +21,11 @@ class Store {
     this.model = model;
     this.page = makeName();
     this.views = new Set();
-    // What was clicked and is not applied yet: a request; "": no device so far; null: nothing was clicked.
+    // The clicked choice that is not applied yet: a request; "": no device yet; null: nothing was clicked.
     this.draft = null;
-    this.requested = undefined; // the draft that the kernel was asked for
+    this.requested = undefined; // the draft that was sent to the kernel
     this.notice = NOTHING;
-    this.isLive = false; // a page without a kernel has the state of then, and shows the table: see `receive`
+    this.isLive = false; // a page without a kernel has a saved state, and shows the table: see `receive`
     this.isGone = false;
     this.isRestarting = false;
     this.isAsking = false;
@@ -40,7 +40,7 @@ class Store {
     if (message.type !== "state") return;
     if (this.isGone) this.notice = NOTHING;
     this.isGone = false;
-    this.isLive = true; // a kernel has sent it: a page without one has nobody who would
+    this.isLive = true; // only a kernel sends states
     this.take(message.state);
   }
 
@@ -56,7 +56,7 @@ class Store {
     const { said, waiting } = state;
     const isSaid = said.number !== this.said?.number;
     if (isSaid || waiting !== this.waitText) this.stopAsking();
-    // What was clicked stays until the kernel has it, whoever has chosen it.
+    // The draft stays until the kernel has this choice, whoever made it.
     const isDone = isSaid && said.kind === "done" && this.draft === this.requested;
     if (isDone || (this.isSame && !wasSame) || this.isPaused) this.draft = null;
     if (isSaid && said.text) this.requested = undefined;
@@ -67,7 +67,7 @@ class Store {
     this.show();
   }
 
-  // Utilization in percent, an item each second, the latest last; null: not known, or nothing was read then.
+  // Utilization in percent, an item per second, the latest last; null: unknown or not read.
   keepHistory({ history, second, rows }) {
     if (history) {
       this.history = history;
@@ -82,7 +82,7 @@ class Store {
     }
   }
 
-  // A widget manager throws where it has no kernel any more, also while its notebook is closed.
+  // A widget manager throws if its kernel has ended, also while its notebook is being closed.
   send(type, values = {}) {
     if (this.isGone) return;
     try {
@@ -92,12 +92,12 @@ class Store {
     }
   }
 
-  // Whether the panel shows a kernel that would not react: controls are dimmed.
+  // Whether the kernel would not react. Controls are then dimmed.
   get isDead() {
     return this.isGone || this.isRestarting || this.isPaused || this.isSilent;
   }
 
-  // Whether a page that should hear from the kernel does not.
+  // Whether the kernel sends nothing although a view is watched.
   get isSilent() {
     return this.silence > SILENCE && [...this.views].some((view) => view.visibility.state === "watched");
   }
@@ -111,7 +111,7 @@ class Store {
     this.isGone = true;
     this.waitText = "";
     this.stopAsking();
-    if (!this.model.isClosed) this.notice = { text: this.lossText, kind: "warning" }; // else the kernel has said why
+    if (!this.model.isClosed) this.notice = { text: this.lossText, kind: "warning" }; // else the kernel has sent the reason
     this.show();
     this.whenLost?.();
   }
@@ -121,7 +121,7 @@ class Store {
     return this.model.isFollowed || findSession(this.model) ? goesOn : stays;
   }
 
-  // Asks for something, and says so where the answer does not come at once.
+  // Sends a message, and shows a text if the answer takes longer than `ANSWER_LIMIT`.
   ask(type, values, text) {
     this.stopAsking();
     this.notice = NOTHING;
@@ -146,7 +146,7 @@ class Store {
     this.ask("choose", { request, restart, page: this.page }, text);
   }
 
-  // Chooses what was clicked as soon as nobody else has it.
+  // Chooses the clicked GPUs as soon as they are free.
   wait() {
     this.requested = this.draft;
     this.ask("wait", { request: this.draft }, `%gpus ${this.draft}: starts to wait when the kernel is free`);
@@ -156,7 +156,7 @@ class Store {
     this.ask("stop_waiting", {}, "Waiting stops when the kernel is free");
   }
 
-  // Frees what `%gpu_free` does; what comes of it is said.
+  // Frees memory as `%gpu_free` does. The kernel sends the result as a notice.
   free() {
     this.ask("free", {}, "Frees memory when the kernel is free");
   }
@@ -165,16 +165,16 @@ class Store {
     this.stopAsking();
     this.isRestarting = true;
     this.notice = { text: "Restarting the kernel …", kind: "pending" };
-    // A page does not learn of a restart that another page has asked the server for.
+    // A page is not told of a restart that another page requested from the server.
     this.losing = setTimeout(() => this.lose(), RESTART_TIME);
   }
 
-  // Of several pages of a kernel, the one that the kernel names restarts it.
+  // Only the page that the kernel names restarts it.
   async restart({ kernel, page }) {
     if (page && page !== this.page) return;
     const answer = (can) => this.send("answer_restart", { page: this.page, can });
     answer(true);
-    if (!page) return; // the kernel will name one of those that can
+    if (!page) return; // the kernel will name one of the pages that can
     if (await restartThroughServer(kernel)) this.lose();
     else answer(false);
   }
@@ -183,7 +183,7 @@ class Store {
     for (const view of this.views) view.show();
   }
 
-  // What was said was about another draft; but what was asked for will still be done.
+  // Removes a notice about the old draft, but not one about a pending request.
   change(draft) {
     if (!this.isAsking && !this.isRestarting) this.notice = NOTHING;
     if (this.waitText) this.send("stop_waiting");
@@ -191,12 +191,12 @@ class Store {
     this.show();
   }
 
-  // Changes the devices of the draft; the options stay.
+  // Changes the devices of the draft and keeps its options.
   setDevices(devices) {
     this.change(joinRequest({ ...splitRequest(this.draft ?? this.header.memory_options), devices }));
   }
 
-  // Changes the options of the draft, which begins with the devices that are marked.
+  // Changes the options of the draft. A new draft has the marked devices.
   setMemory(changed) {
     const request = this.draft ?? this.marked.join(",") + this.header.memory_options;
     this.change(joinRequest({ ...splitRequest(request), ...changed }));
@@ -207,29 +207,28 @@ class Store {
     this.show();
   }
 
-  // The devices that this kernel sees, in the order of cuda:i.
+  // The devices that are visible in this kernel, in the order of cuda:i.
   get visible() {
     const ordinal = (key) => Number(this.rows[key].visible_as.slice("cuda:".length));
     const keys = this.order.filter((key) => this.rows[key].visible_as.startsWith("cuda:"));
     return keys.sort((first, second) => ordinal(first) - ordinal(second));
   }
 
-  // The devices that are marked: those that were clicked, else those that were chosen. Where all are visible,
-  // nothing was chosen.
+  // The marked devices: the clicked ones, else the chosen ones. If all devices are visible, none was chosen.
   get marked() {
     if (this.draft === null) return this.header.hides_devices ? this.visible : [];
     const devices = this.draft === "reset" ? this.header.launch_devices : splitRequest(this.draft).devices;
     return devices.split(",").filter((key) => key in this.rows);
   }
 
-  // What is said below the rows: of the latest event, else of what was clicked.
+  // The notice below the rows: about the latest event, else about the clicked devices.
   get shownNotice() {
     if (this.isSilent && !this.isGone) return { text: SILENT, kind: "warning" };
     if (this.notice.text || this.draft === null || this.waitText) return this.notice;
     return { text: this.warning, kind: "warning" };
   }
 
-  // Who uses or has claimed what was clicked.
+  // Who uses or has claimed the clicked devices.
   get warning() {
     const name = ({ key, parent }) => (parent ? key : `GPU ${key}`);
     const isUsed = (users) => users.some((user) => !user.startsWith("claimed by "));
@@ -237,7 +236,7 @@ class Store {
     return busy.map((row) => `${name(row)} is ${isUsed(row.users) ? "in use. " : ""}${row.users.join("; ")}`).join("\n");
   }
 
-  // Those of what was clicked that another process uses or has claimed.
+  // The clicked devices that another process uses or has claimed.
   get held() {
     const isNamed = this.draft !== null && this.draft !== "reset";
     return isNamed ? this.marked.filter((key) => this.rows[key].is_held) : [];
@@ -247,19 +246,19 @@ class Store {
     return this.header.cuda_state === "frozen";
   }
 
-  // What the kernel has, as one would type it; empty where nothing was chosen.
+  // The choice of the kernel as a request; empty if nothing was chosen.
   get applied() {
     const { hides_devices: hides, memory_options: options } = this.header;
     const devices = hides ? this.visible.join(",") || "none" : "all";
     return hides || options ? devices + options : "";
   }
 
-  // Whether what was clicked is what the kernel has: then no restart is needed for it.
+  // Whether the kernel already has the clicked choice, so that it needs no restart.
   get isSame() {
     return Boolean(this.draft) && this.draft === (this.visible.join(",") || "none") + this.header.memory_options;
   }
 
-  // A click on a device. A process can use one MIG instance, and no other GPU with it.
+  // Marks or unmarks a device. A process can use one MIG instance, but no other GPU with it.
   toggle(key) {
     const { unavailable, parent } = this.rows[key];
     if (unavailable && !this.marked.includes(key)) return this.warn(unavailable);
@@ -270,7 +269,7 @@ class Store {
     this.setDevices((isAlone ? [key] : [...others, key]).join(","));
   }
 
-  // Adds the GPUs that can be chosen, in this order.
+  // Adds those of the GPUs that can be chosen, in this order.
   add(keys) {
     const isInstance = (key) => this.rows[key].parent;
     const added = keys.filter((key) => !this.rows[key].unavailable && !isInstance(key));
@@ -286,7 +285,7 @@ class Store {
   }
 }
 
-// A request: what one types after `%gpus`, devices and then options, `2,6 --growth --memory-limit 8GB`.
+// A request is the text after `%gpus`, devices and then options: `2,6 --growth --memory-limit 8GB`.
 function splitRequest(request) {
   const [, devices, growth, limit] = /^(.*?)( --growth)?(?: --memory-limit (.*))?$/.exec(request);
   return { devices, growth: Boolean(growth), limit: limit ?? "" };
@@ -296,11 +295,11 @@ function joinRequest({ devices, growth, limit }) {
   return `${devices}${growth ? " --growth" : ""}${limit ? ` --memory-limit ${limit}` : ""}`;
 }
 
-// Calls a function when the page learns that its kernel has gone; returns what ends that.
+// Calls a function when the page learns that its kernel has ended. Returns a function that stops this.
 function whenKernelIsLost(model, lose) {
-  // By a restart, as the widget manager says.
+  // The widget manager reports a restart.
   model.on("comm_live_update", lose);
-  // By a shutdown or a crash, as JupyterLab and Notebook 7 tell; in other front ends, figures cease to come.
+  // JupyterLab and Notebook 7 report a shutdown or a crash. In other front ends, the messages only stop.
   const kernel = model.widget_manager?.kernel;
   const loseIfDead = (_kernel, status) => status === "dead" && lose();
   kernel?.disposed?.connect?.(lose);
@@ -313,8 +312,8 @@ function whenKernelIsLost(model, lose) {
   };
 }
 
-// Restarts the kernel through the Jupyter server that this page comes from, as the page's own menu would: JupyterLab
-// then shows no "appears to have died". Returns whether it did.
+// Restarts the kernel through the Jupyter server of this page, as the page's own menu does. JupyterLab then
+// shows no "appears to have died". Returns whether the restart succeeded.
 const RESTART_LIMIT = 8000; // milliseconds; the kernel waits a little longer before it restarts itself
 
 async function restartThroughServer(kernel) {
@@ -330,7 +329,7 @@ async function restartThroughServer(kernel) {
     if (config.token) headers.Authorization = `token ${config.token}`;
     const signal = AbortSignal.timeout(RESTART_LIMIT);
     const reply = await fetch(url, { method: "POST", headers, credentials: "same-origin", signal });
-    // The server's own sockets have yet to find the new kernel: until then, what a cell prints can get lost.
+    // Output of cells can get lost until the server's own sockets have found the new kernel.
     await new Promise((done) => setTimeout(done, 1000));
     return reply.ok;
   } catch {
@@ -338,21 +337,21 @@ async function restartThroughServer(kernel) {
   }
 }
 
-// The session of the notebook that a widget is shown in; undefined where the page does not tell.
+// The session of the notebook that shows a widget; undefined if the page does not provide it.
 function findSession(model) {
   const session = model.widget_manager?.context?.sessionContext;
   return session?.iopubMessage ? session : undefined;
 }
 
-// The notebook of a panel, of JupyterLab and Notebook 7, in which "Restart Kernel and Run All Cells" is to choose the same
-// GPUs: a widget is handed its notebook, and the panel of a chip by extension.js its own. Undefined in other front ends.
+// The notebook that gets a cell with the choice, for "Restart Kernel and Run All Cells". JupyterLab and
+// Notebook 7 give it to a widget, extension.js gives it to a chip's panel. Undefined in other front ends.
 function findNotebook(model) {
   const notebook = (model.get("notebook") || model.widget_manager)?.context?.model?.sharedModel;
   return notebook?.insertCell && notebook.cells ? notebook : undefined;
 }
 
-// Writes a line in place of the one that was written before, else into a new cell, below the active one or the one whose
-// output `element` is in. Returns whether there was a place for it.
+// Replaces the line that was written before, else writes the line into a new cell, below the active cell or
+// the cell whose output contains `element`. Returns whether a place was found.
 function writeLine(model, line, element) {
   const notebook = findNotebook(model);
   const written = notebook.cells.find((cell) => cell.getMetadata("gpu_magic")?.is_choice);
@@ -364,7 +363,7 @@ function writeLine(model, line, element) {
   const isHere = (cell) => output && JSON.stringify(cell.getOutputs?.() ?? []).includes(output);
   const place = model.get("notebook")?.content.activeCellIndex ?? notebook.cells.findIndex(isHere);
   if (place < 0) return false;
-  written?.deleteMetadata("gpu_magic"); // it was changed by hand since, and is left alone
+  written?.deleteMetadata("gpu_magic"); // the user has changed that cell, so it stays
   notebook.insertCell(place + 1, { cell_type: "code", source: line, metadata: { gpu_magic: { is_choice: true } } });
   return true;
 }

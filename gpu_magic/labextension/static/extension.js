@@ -1,16 +1,16 @@
-// Shows the chip of gpu_magic for the current notebook, and its panel beside the notebook. What is in them comes from the
-// kernel: this file follows the notebook's kernels, and gives the places. A kernel that has not loaded gpu_magic has
-// what the server says (machine.js).
+// Shows the chip of gpu_magic for the current notebook, and its panel beside the notebook. The kernel sends
+// their content. This file follows the notebook's kernels and provides the places. For a kernel that has not
+// loaded gpu_magic, it shows the server's data (machine.js).
 import { afterCells, findComm, openPanel } from "./connection.js";
 import { listRunning, Machine, MachineChip, MachineTable } from "./machine.js";
 
-// Cells after which it is looked for gpu_magic: a kernel is asked no more than is needed.
+// Only after such cells is the kernel asked for gpu_magic.
 const MENTIONS = /gpu_magic|%(gpus|on_gpu|where|to_gpu|to_cpu|gpu_free|gpu_fit|gpu_ps|gpu_panel|gpu_doctor|gpu_launch|gpu_tasks|gpu_cluster|gpu_time)\b/;
 
-// `modules` are the application's own, by their names.
+// `modules` has what the application's own modules export, by name.
 export function makePlugin(modules) {
   const { Widget, IStatusBar, IRunningSessionManagers } = modules;
-  // What is closed is gone.
+  // Closing the widget disposes of it.
   class Beside extends Widget {
     onCloseRequest() {
       this.dispose();
@@ -36,7 +36,7 @@ export function makePlugin(modules) {
   };
 }
 
-// Puts the chip where it stays in sight, and returns what takes it away: a toolbar hides what it has no room for.
+// Puts the chip where it stays in sight, because toolbars hide items without room. Returns its disposable.
 function putInSight({ shell }, statusBar, chip) {
   const { item } = chip;
   item.id = `gpu-magic-chip-${chip.notebook.id}`;
@@ -78,20 +78,20 @@ class Chip {
     this.session.ready.then(this.follow);
   }
 
-  // A kernel that was started or restarted can have gpu_magic from IPython's configuration.
+  // IPython's configuration can load gpu_magic when a kernel starts or restarts.
   heard(status) {
     if (status === "idle" && this.isNew) this.look();
     if (status !== "busy") this.isNew = /starting|restarting|unknown/.test(status);
   }
 
-  // What starts a kernel comes in several signals. A look does not wait for an earlier one: a kernel that is being started
-  // can leave messages without an answer.
+  // The start of a kernel sends several signals. A look does not wait for an earlier one, because a starting
+  // kernel can leave messages without an answer.
   async look() {
     const kernel = this.kernel;
     const comm = await findComm(kernel);
     if (this.isDisposed || kernel !== this.kernel || this.isAt(kernel, comm)) return;
     if (!comm) {
-      this.panel?.model.lose(); // it says so, and hides the chip
+      this.panel?.model.lose(); // shows the loss, and hides the chip
       return this.showMachine();
     }
     const panel = await openPanel(kernel, comm, { notebook: this.notebook });
@@ -104,7 +104,7 @@ class Chip {
     if (this.beside) this.fill();
   }
 
-  // What the server says, while the kernel has not loaded gpu_magic, and no panel of it is open.
+  // Shows the server's data while the kernel has not loaded gpu_magic and no panel of it is open.
   showMachine() {
     if (this.machineChip || (this.panel && this.beside)) return;
     this.leave();
@@ -120,7 +120,7 @@ class Chip {
     return this.session.session?.kernel;
   }
 
-  // Runs the choice in a cell of its own before all others, where it takes effect when the notebook is run again.
+  // Runs the choice in a new first cell, so that it also takes effect when the notebook is run again.
   async use(gpus) {
     const { content } = this.notebook;
     const source = `%load_ext gpu_magic\n%gpus ${gpus}`;
@@ -142,7 +142,7 @@ class Chip {
     this.endChip = this.endPanel = this.panel = undefined;
   }
 
-  // Opens the panel beside the notebook. The main area of Notebook 7 is the notebook's alone.
+  // Opens the panel beside the notebook. In Notebook 7, only the notebook can be in the main area.
   open() {
     const { shell } = this.app;
     if (!this.beside) {

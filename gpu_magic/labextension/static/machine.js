@@ -1,10 +1,11 @@
-// The machine's GPUs as the Jupyter server sees them, for pages whose kernels have loaded nothing: see server/extension.py.
+// The machine's GPUs as the Jupyter server sees them, for kernels that have not loaded gpu_magic: see
+// server/extension.py.
 const EVERY = 5000; // milliseconds between two readings, for chips
 const OPEN = 1000; // the same while a table is open
-const SELDOM = 300000; // the same while the server sees no GPU: a driver can be started or mended
+const SELDOM = 300000; // the same while the server sees no GPU; a driver can start later
 const IDLE = 600; // seconds after which a kernel is called idle
 
-// Names on this machine can be anything, and never become markup: they are set as text.
+// Names on this machine can contain any characters, so they are set as text and never as markup.
 function make(tag, className = "", text = "") {
   const element = document.createElement(tag);
   element.className = className;
@@ -12,11 +13,11 @@ function make(tag, className = "", text = "") {
   return element;
 }
 
-// The unit stands once, behind both, as in the table of %gpus.
+// Without the unit, which appears once after used and total, as in the table of %gpus.
 const gib = (bytes) => (bytes === null ? "?" : (bytes / 2 ** 30).toFixed(bytes < 9.95 * 2 ** 30 ? 1 : 0));
 const MOST_NAMED = 4; // GPUs that the chip names one by one
 
-// What some GPUs have together; null where a figure is unknown.
+// The memory of some GPUs in total; null if a figure is unknown.
 function together(gpus) {
   const add = (key) => gpus.reduce((all, gpu) => (all === null || gpu[key] === null ? null : all + gpu[key]), 0);
   return { used: add("used"), total: add("total") };
@@ -29,23 +30,23 @@ function age(seconds) {
   return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
 }
 
-// Asks the server while somebody looks, and tells those who do.
+// Asks the server while the page is visible and has viewers, and calls the viewers.
 export class Machine {
   constructor(app, { ServerConnection }) {
     this.app = app;
     this.request = ServerConnection.makeRequest;
     this.settings = app.serviceManager.serverSettings;
-    this.gpus = []; // none: the server sees none, or it has no such extension
+    this.gpus = []; // empty: the server sees none, or lacks the extension
     this.simulated = "";
-    this.viewers = new Map(); // what is called after each reading, with whether it is a table
+    this.viewers = new Map(); // functions called after each reading; true: for a table
     this.isGone = false;
     document.addEventListener("visibilitychange", () => this.ask());
   }
 
-  // Calls a function after each reading; returns what ends that.
+  // Calls a function after each reading. Returns a function that stops this.
   watch(act, isTable = false) {
     this.viewers.set(act, isTable);
-    if (isTable || this.viewers.size === 1) this.ask(); // else it is asked already, every few seconds
+    if (isTable || this.viewers.size === 1) this.ask(); // else the server is already asked regularly
     return () => this.viewers.delete(act);
   }
 
@@ -56,12 +57,12 @@ export class Machine {
     let wait = [...this.viewers.values()].some(Boolean) ? OPEN : EVERY;
     try {
       const answer = await this.request(`${this.settings.baseUrl}gpu_magic/gpus?no_track_activity=1`, { cache: "no-store" }, this.settings);
-      this.isGone = [403, 404].includes(answer.status); // there is no extension there, or not for this user
+      this.isGone = [403, 404].includes(answer.status); // the extension is missing, or forbidden to this user
       const { gpus, simulated } = answer.ok ? await answer.json() : { gpus: [], simulated: "" };
       if (answer.ok && !gpus.length) wait = SELDOM;
       Object.assign(this, { gpus, simulated });
     } catch {
-      this.gpus = []; // the server has gone, which JupyterLab says
+      this.gpus = []; // JupyterLab reports that the server has ended
     }
     this.isAsking = false;
     for (const act of [...this.viewers.keys()]) act();
@@ -73,7 +74,7 @@ export class Machine {
     return this.gpus.filter((gpu) => kernel in gpu.kernels);
   }
 
-  // This server's kernels on GPUs: their bytes, GPUs, notebook, and since when they are idle; the longest idle first.
+  // This server's kernels on GPUs, with bytes, GPUs, notebook and idle seconds; the longest idle first.
   kernels() {
     const { kernels, sessions } = this.app.serviceManager;
     const models = new Map([...kernels.running()].map((model) => [model.id, model]));
@@ -100,7 +101,7 @@ export class Machine {
 
 const labels = (gpus) => gpus.map((gpu) => gpu.label).join(", ");
 
-// What is lost, as a sentence.
+// Describes what a shutdown of a kernel loses.
 export function question({ name, gpus, bytes, idle }) {
   const since = idle ? ` It has run no cell for ${age(idle)}.` : "";
   return `${name} has ${gib(bytes)} GiB on ${labels(gpus)}.${since} Its variables will be lost.`;
@@ -140,7 +141,8 @@ export class MachineChip {
   }
 }
 
-// The table that a click on the chip opens. `use` is called with what is typed after %gpus; undefined where it can't be.
+// The table that a click on the chip opens. `use` is called with the text after %gpus; undefined if the
+// notebook is not in Python.
 export class MachineTable {
   constructor(machine, element, { use, kernel, confirm }) {
     Object.assign(this, { machine, use, kernel, confirm });
@@ -196,7 +198,7 @@ export class MachineTable {
     set(row.util, gpu.utilization === null ? "?" : `${gpu.utilization} %`);
     set(row.users, gpu.users.join("\n"));
     row.users.classList.toggle("gm-machine-free", gpu.is_free);
-    // Idle kernels of this server, but for the notebook's own.
+    // Idle kernels of this server, except the notebook's own.
     const idle = this.machine.kernels().filter(({ id, gpus, idle }) => idle && id !== this.kernel()?.id && gpus.includes(gpu));
     const key = JSON.stringify(idle.map(({ id, name }) => [id, name]));
     if (row.key === key) return;
@@ -218,7 +220,7 @@ export class MachineTable {
   }
 }
 
-// Lists the kernels with memory on GPUs in JupyterLab's view of what runs.
+// Lists the kernels with memory on GPUs in JupyterLab's view of running kernels.
 export function listRunning(machine, managers, { Signal, notebookIcon }) {
   const changed = new Signal(machine);
   let shown = "";

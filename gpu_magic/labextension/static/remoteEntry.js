@@ -1,6 +1,7 @@
-// The prebuilt extension as JupyterLab and Notebook 7 load it: a container of webpack's module federation, written by hand.
-// It relies on what is not documented: `window._JUPYTERLAB[name]` with `init(scope)` and `get(module)`, and modules in
-// scope[name][version] with `get` and `loaded`. Seen with JupyterLab 4.6 and 4.7.0a2, Notebook 7.6 and 7.7.0a2.
+// The prebuilt extension for JupyterLab and Notebook 7: a hand-written container of webpack's module
+// federation. It uses undocumented interfaces: `window._JUPYTERLAB[name]` with `init(scope)` and
+// `get(module)`, and modules in scope[name][version] with `get` and `loaded`. Seen with JupyterLab 4.6 and
+// 4.7.0a2, Notebook 7.6 and 7.7.0a2.
 (() => {
   const here = document.currentScript.src;
   const MODULES = [
@@ -9,7 +10,7 @@
   ];
   let shared; // the application's own modules: a factory by name and version
 
-  // The application's copy of a module, in the version that it uses itself; nothing where it has none.
+  // The application's copy of a module, in the version that the application uses; empty if it has none.
   async function take(name) {
     const versions = Object.values(shared[name] ?? {});
     const found = versions.find((version) => version.loaded) ?? versions[0];
@@ -25,7 +26,7 @@
       const { makePlugin } = await import(new URL("extension.js", here));
       const modules = Object.assign({}, ...(await Promise.all(MODULES.map(take))));
       const machine = Object.assign(document.createElement("link"), { rel: "stylesheet", href: new URL("machine.css", here) });
-      // The panel's style: a kernel's own takes its place, which can be of another version (connection.js).
+      // The panel's style, until a kernel's style, possibly of another version, replaces it (connection.js).
       const panel = Object.assign(document.createElement("style"), { id: "gpu-magic-style" });
       document.head.append(machine, panel);
       const style = fetch(new URL("panel.css", here)).then((answer) => answer.text());
