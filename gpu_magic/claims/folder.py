@@ -1,19 +1,20 @@
-"""The folder in which processes of all users take turns, wait in turn and see claims, a locked file for each.
+"""The folder in which processes of all users publish claims, wait in line and take turns.
 
-All users have to agree on the folder, so it follows from the machine: /run/lock if everybody can write there,
-else /tmp. /run/lock is in memory, not private to a service (systemd's PrivateTmp), and not aged. Everybody
-can make files in it, and only their owner, and that of the folder, can remove them ("sticky"). What other
-users have put there is not trusted: no link is followed, and no file of theirs is written to.
+All users must agree on the folder, so the machine decides it: /run/lock if everybody can write there, else
+/tmp. /run/lock is in memory, not private to a service (systemd's PrivateTmp), and not cleaned by age.
+Everybody can make files in it. Only the owner of a file or of the folder can remove a file ("sticky"). Files
+of other users are not trusted: gpu_magic follows no link and writes to no file of another user.
 
-The file system says who owns a file. The text is the UUID of the device, and the owner's word in the next
-line. The mode of one of a process's files says whether a cell runs. When that has changed (st_ctime) is the
-one time that its owner can't set. It was written (st_mtime) when the claim was made, if that can be true.
+Each claim is a locked file. The file system knows its owner. The first line is the UUID of the device, the
+second line the name of the notebook, as its owner wrote it. The mode of one file of each process shows
+whether a cell runs. The last change of the mode (st_ctime) is the only time that the owner cannot set. The
+time of writing (st_mtime) is the time of the claim, if it is plausible.
 
-A place among those who wait is such a file without a UUID: PLACE, the owner's word, and what it waits for. It
-never changes, so its st_ctime says who came first.
+A place in line is such a file with PLACE for the UUID. Its third line is what the process waits for. The file
+never changes, so its st_ctime gives the order of arrival.
 
-The lock is a POSIX record lock (fcntl(2)): it ends however its process ends, a forked child does not get it,
-and F_GETLK tells all readers who has it. But it ends as soon as its process closes any descriptor of the
+The lock is a POSIX record lock (fcntl(2)). It ends with its process, a forked child does not inherit it, and
+F_GETLK gives all readers the PID of its holder. It also ends when the process closes any descriptor of the
 file, so a process never opens its own claims again.
 """
 
@@ -44,35 +45,35 @@ if TYPE_CHECKING:
 __all__ = ["LONGEST_NAME", "PLACE", "Access", "Found", "NoFolder", "OwnFile", "read"]
 
 LONGEST_NAME = 60  # characters of a notebook's name
-PLACE = "place"  # older versions take no such file for a claim
+PLACE = "place"  # older versions do not read such a file as a claim
 
-_BASES = ("/run/lock", "/tmp")  # noqa: S108 - a folder for all users is what is wanted
+_BASES = ("/run/lock", "/tmp")  # noqa: S108 - the folder must be open to all users
 _SHARED = stat.S_ISVTX | stat.S_IWOTH | stat.S_IXOTH
-_BEING_MADE = 1.0  # seconds after which whoever makes a folder does not open it to all users any more
+_BEING_MADE = 1.0  # seconds within which the process that made a folder opens it to all users
 _LOOK_AGAIN = 0.002  # seconds
 
-# A device's UUID or PLACE, and what is random.
+# A device's UUID or PLACE, and random digits.
 _NAME = re.compile(rf"({PLACE}|[A-Za-z]+-[0-9A-Za-z-]{{1,80}})\.[0-9a-f]{{16}}")
-_ABANDONED = 60.0  # seconds after which the process of a file that is not finished has ended
+_ABANDONED = 60.0  # seconds after which an unfinished file counts as abandoned
 _LONGEST_FILE = 8192  # bytes
-_MOST = 1024  # files of one user that are looked at: nobody can hide others' claims behind many of their own
-# By whether a cell runs; None: there are no cells, or it is a version's that does not say.
+_MOST = 1024  # files read for each user, so that no user can hide other users' claims behind many files
+# By whether a cell runs. None: the process has no cells, or its version does not publish it.
 _MODES = {None: 0o644, False: 0o744, True: 0o754}
 _HAS_CELLS, _IN_CELL = stat.S_IXUSR, stat.S_IXGRP
-_FLOCK = struct.Struct("hhqqi4x")  # on Linux with 64 bits: type, whence, start, length, process
+_FLOCK = struct.Struct("hhqqi4x")  # on 64-bit Linux: type, whence, start, length, process
 
-# The device and the inode of this process's files, which it must not open again.
+# The device and inode of this process's files, which it must not open again.
 _ours: set[tuple[int, int] | None] = set()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_ours.clear)  # a child has claimed nothing
+    os.register_at_fork(after_in_child=_ours.clear)  # a forked child has no claims
 
 
-class NoFolder(Exception):  # noqa: N818 - a reason, and no failure: GPUs can be chosen without claims
-    """Claims can't be shared here: why, as a clause; empty if nobody wants it, or nobody has claimed."""
+class NoFolder(Exception):  # noqa: N818 - no error, because GPUs can be chosen without claims
+    """Claims cannot be shared. The text is the reason, as a clause. Empty: sharing is off or not needed."""
 
 
 class Access:
-    """The access of one process to the folder; a forked child has none, nor has a simulated process."""
+    """One process's access to the folder. Forked children and simulated processes have no access."""
 
     def __init__(self, *, is_shared: bool = True) -> None:
         self._is_shared = is_shared and sys.platform == "linux"
@@ -81,7 +82,7 @@ class Access:
 
     @contextmanager
     def folder(self, *, make: bool = False) -> Iterator[int]:
-        """Run a block with a descriptor of the folder, also for blocks inside it; else raise NoFolder."""
+        """Run a block with a descriptor of the folder, which nested blocks share, or raise NoFolder."""
         if not self._is_shared or os.getpid() != self.pid:
             raise NoFolder
         if (outer := getattr(self._thread, "folder", None)) is not None:
@@ -101,7 +102,7 @@ class Access:
             raise NoFolder(f"{path} cannot be {what} ({error.strerror})") from None
         try:
             if is_new:
-                os.fchmod(folder, 0o1777)  # what mkdir is given goes through the umask
+                os.fchmod(folder, 0o1777)  # the umask restricts the mode of mkdir
             until = time.monotonic() + _BEING_MADE
             while not _is_shared(found := os.fstat(folder)):
                 is_being_made = make and abs(time.time() - found.st_ctime) < _BEING_MADE
@@ -116,7 +117,7 @@ class Access:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Run a block that opens the folder once at most; also without one."""
+        """Run a block in which the folder is opened at most once, or not at all if there is none."""
         with ExitStack() as stack:
             with suppress(NoFolder):
                 stack.enter_context(self.folder())
@@ -124,10 +125,10 @@ class Access:
 
     @contextmanager
     def turn(self, seconds: float) -> Iterator[None]:
-        """Run a block while no other process runs one, or after so many seconds without that.
+        """Run a block under a lock that one process at a time holds, or without the lock after `seconds`.
 
-        Whoever keeps the lock, or is stopped while having it, delays others and no more: what the block does
-        has to be right also without it. An flock(2) needs no permission to write.
+        A process that keeps the lock, or is stopped with it, only delays other processes, so the block must
+        also be correct without the lock. flock(2) needs no permission to write.
         """
         with ExitStack() as stack:
             with suppress(NoFolder, OSError):  # OSError: a file system without such locks
@@ -139,14 +140,14 @@ class Access:
                         if time.monotonic() >= until:
                             break
                         time.sleep(_LOOK_AGAIN)
-                    else:  # to close the descriptor is not enough: a forked child may share it
+                    else:  # closing the descriptor is not enough, because a forked child may share it
                         stack.callback(fcntl.flock, folder, fcntl.LOCK_UN)
                         break
             yield
 
 
 def _path() -> str:
-    """Return the path of the folder, which is the same for all users of a machine; else raise NoFolder."""
+    """Return the path of the folder, the same for all users of a machine, or raise NoFolder."""
     if named := os.environ.get("GPU_MAGIC_CLAIMS"):
         if named == "off":
             raise NoFolder
@@ -167,12 +168,12 @@ class Found(NamedTuple):
 
     what: str  # the UUID of a device, or PLACE
     claim: Claim
-    order: tuple[int, str]  # who came first
-    rest: str  # what else its owner has written
+    order: tuple[int, str]  # of arrival
+    rest: str  # the owner's further text
 
 
 class OwnFile:
-    """A claim or a place of this process: its name is known before the file is there, to remove it."""
+    """A claim or a place of this process. Its name is known before the file exists, to remove the file."""
 
     def __init__(self, what: str) -> None:
         self.since = time.time()
@@ -182,43 +183,43 @@ class OwnFile:
 
     @property
     def order(self) -> tuple[float, str]:
-        """As others see `Found.order`; behind all of them if the file can't be known any more."""
+        """The `Found.order` that other processes see. Last if a cell has closed the descriptor."""
         file = self._opened()
         return (math.inf if file is None else os.fstat(file).st_ctime_ns), self._name
 
     def publish(self, folder: int, text: str) -> None:
-        """Make the file, for all users to read; after an OSError, `withdraw` removes what is there.
+        """Make the file, readable by all users. After an OSError, `withdraw` removes what was made.
 
-        It is locked before others can open it, and before it has its name: a file that is found unlocked has
-        lost its process.
+        The file is locked before other processes can open it and before it has its final name. So an unlocked
+        file has lost its process.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = file = os.open(f".{self._name}", flags, 0o600, dir_fd=folder)
         self._inode = _identity(os.fstat(file))
         _ours.add(self._inode)
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # keeps tidying away (tmpfiles.d(5), "Age")
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # keeps systemd-tmpfiles away (tmpfiles.d(5), "Age")
         os.write(file, f"{self._what}\n{text}".encode())
-        os.fchmod(file, _MODES[None])  # whatever the umask is
+        os.fchmod(file, _MODES[None])  # the umask does not apply
         os.rename(f".{self._name}", self._name, src_dir_fd=folder, dst_dir_fd=folder)
 
     def withdraw(self, folder: int | None) -> None:
-        """Remove the file; without a folder, which can't be used any more, it stays behind, unlocked."""
+        """Remove the file. If the folder can no longer be used (None), the file stays behind, unlocked."""
         if folder is not None:
             for name in (self._name, f".{self._name}"):
-                with suppress(OSError):  # somebody has tidied up
+                with suppress(OSError):  # already removed
                     os.unlink(name, dir_fd=folder)
         if (file := self._opened()) is not None:
             os.close(file)
         _ours.discard(self._inode)
 
     def tell(self, is_at_work: bool | None) -> None:
-        """Tell who reads the file that a cell begins or has ended now."""
+        """Publish that a cell has begun or ended now."""
         if (file := self._opened()) is not None:
             os.fchmod(file, _MODES[is_at_work])
 
     def _opened(self) -> int | None:
-        """Return the descriptor, unless a cell has closed it, or it is another file's by now."""
+        """Return the descriptor. None if a cell has closed it, or if it now belongs to another file."""
         with suppress(OSError):
             if self._descriptor is not None and _identity(os.fstat(self._descriptor)) == self._inode:
                 return self._descriptor
@@ -226,16 +227,16 @@ class OwnFile:
 
 
 def read(folder: int, *, places: bool = False) -> Iterator[Found]:
-    """Yield the claims of other processes, or their places among those who wait.
+    """Yield the claims of other processes, or their places in line.
 
-    What ended processes of this user have left is removed.
+    It removes the files of this user's ended processes.
     """
     seen: Counter[int] = Counter()
     for name in os.listdir(folder):
         match = _NAME.fullmatch(name.removeprefix("."))
         if not match or (match[1] == PLACE) is not places:
             continue
-        with suppress(OSError):  # it has ended meanwhile, or is something else
+        with suppress(OSError):  # its process has ended meanwhile, or it is not a claim
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
             seen[found.st_uid] += 1
             if seen[found.st_uid] > _MOST or not stat.S_ISREG(found.st_mode) or _identity(found) in _ours:
@@ -248,7 +249,7 @@ def read(folder: int, *, places: bool = False) -> Iterator[Found]:
 
 
 def _read(folder: int, name: str, what: str) -> Found | None:
-    """Return what a file says; None if the file is not one of ours, or its process has ended."""
+    """Read a file. Return None if it is not a file of gpu_magic, or if its process has ended."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     file = os.open(name, flags, dir_fd=folder)
     try:
@@ -256,8 +257,8 @@ def _read(folder: int, name: str, what: str) -> Found | None:
         is_own = found.st_uid == os.geteuid()
         if not stat.S_ISREG(found.st_mode) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return None
-        # Only a lock for writing keeps a reader out, and takes the permission to write: no other user's lock
-        # makes a file seem to be held.
+        # Only a write lock excludes a reader, and it needs permission to write. So another user's lock cannot
+        # make a file look held.
         asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
         kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
         if kind == fcntl.F_UNLCK:
@@ -266,12 +267,12 @@ def _read(folder: int, name: str, what: str) -> Found | None:
             return None
         text = os.read(file, _LONGEST_FILE).decode("utf-8", "replace")
         first, notebook, rest, *_ = (*text.split("\n"), "", "")
-        if first != what:  # another name for a file says what its owner has not said
+        if first != what:  # a link under another name
             return None
     finally:
         os.close(file)
-    # A process in another PID namespace has the number 0: in a container, this user's number can be another
-    # person's.
+    # A process in another PID namespace has the number 0. In a container, this user's ID can belong to
+    # another person.
     is_seen, now, changed = pid > 0, time.time(), found.st_ctime
     age = age_of(start_of(pid)) if is_seen else UNKNOWN
     earliest = now - (time.clock_gettime(time.CLOCK_BOOTTIME) if age is UNKNOWN else age + 1)

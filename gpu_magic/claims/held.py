@@ -1,4 +1,4 @@
-"""The claims of this process and its places among those who wait, and those of other processes."""
+"""The claims and the places in line of this process and of other processes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["Claims", "PickedTwiceError", "Place", "Taken", "waiting"]
 T = TypeVar("T")
 Taken: TypeAlias = "Mapping[str, tuple[Claim, ...]]"  # by the UUID of the device
 
-_LONGEST_TURN = 2.0  # seconds that other processes may take before; a turn takes about a millisecond
-# If processes can't take turns, and claim the same GPUs: how often it is tried; the most seconds between.
+_LONGEST_TURN = 2.0  # seconds to wait for other processes' turns. A turn takes about a millisecond
+# If processes cannot take turns and claim the same GPUs: the attempts, and the longest pause in seconds.
 _ATTEMPTS, _BETWEEN = 20, 0.1
-_random = SystemRandom()  # a seed that all notebooks have is not to make them try at the same moments
+_random = SystemRandom()  # so that notebooks with the same seed do not try at the same moments
 _log = logging.getLogger("gpu_magic.claims")
 
 
@@ -40,9 +40,9 @@ class PickedTwiceError(Exception):
 
 
 class Claims:
-    """What this process has claimed for one purpose: its own choice, or a command that it has launched.
+    """The claims of this process for one purpose: its own choice, or a command that it has launched.
 
-    The claims end with the process, however that ends, with `release`, and with this object.
+    The claims end with the process, with `release`, or with this object.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class Claims:
         access: Access | None = None,
         is_at_work: Callable[[], bool | None] = lambda: None,
     ) -> None:
-        self.are_wanted = True  # by choices that do not say
-        self._is_at_work = is_at_work  # whether a cell runs; None: there are none
+        self.are_wanted = True  # c.GpuMagics.claims
+        self._is_at_work = is_at_work  # whether a cell runs. None: no cells
         self._purpose, self._access = purpose, access or Access()
         self._files: dict[str, OwnFile] = {}  # by the UUID of the device
         weakref.finalize(self, _withdraw, self._files, self._files, self._access)
@@ -64,14 +64,14 @@ class Claims:
         return frozenset(self._files)
 
     def others(self) -> dict[str, tuple[Claim, ...]]:
-        """Return the claims of others, by the UUID of the device.
+        """Return the claims of other processes, by the UUID of the device.
 
-        A process that this one has started, or that has started it, works with it and is no other.
+        Ancestors and descendants of this process do not count as other processes.
         """
         return _by_uuid(found for found in self._read() if not _is_ours(found[1].pid))
 
     def taken(self) -> dict[str, tuple[Claim, ...]]:
-        """Return what `auto` keeps off: others' claims, and those for what this process has started."""
+        """Return the claims that `auto` avoids: others' claims, and those of this process's commands."""
         of_processes = [
             (uuid, replace(claim, owner="this kernel", is_own=False) if _is_ours(claim.pid) else claim)
             for uuid, claim in self._read()
@@ -79,11 +79,11 @@ class Claims:
         return _by_uuid([*self.of_commands(), *of_processes])
 
     def everybodys(self) -> dict[str, tuple[Claim, ...]]:
-        """Return the claims of all processes, but those that have started this one."""
+        """Return the claims of all other processes except the ancestors of this one."""
         return _by_uuid(self._read())
 
     def of_commands(self) -> list[tuple[str, Claim]]:
-        """Return the claims for what this process has launched, each behind the UUID of its device."""
+        """Return the UUID and the claim of each device that this process has claimed for commands."""
         return [
             (uuid, Claim("this kernel", file.since, os.getpid(), other._purpose))  # noqa: SLF001
             for other in tuple(_all)
@@ -92,11 +92,11 @@ class Claims:
         ]
 
     def hold(self, uuids: Iterable[str], *, alone: bool = False) -> str:
-        """Claim these devices and no others; return why others can't see it, empty if they can.
+        """Claim exactly these devices. Return why other users cannot see the claims; empty if they can.
 
-        With `alone`, no other process may have claimed one of them, else it raises PickedTwiceError, and the
-        claims are as before. Of processes that do this at one moment, each claims first and looks then: none
-        can miss another.
+        With `alone`, it raises PickedTwiceError if another process has claimed one of the devices, and the
+        claims stay as before. Each process publishes its claims before it reads those of the others, so two
+        processes cannot miss each other.
         """
         before, wanted, problem = self.held, frozenset(uuids), ""
         kept = before
@@ -127,23 +127,23 @@ class Claims:
         return problem
 
     def release(self) -> None:
-        """End them all."""
+        """End all claims."""
         self.hold(())
 
     def tell(self) -> None:
-        """Tell other processes that a cell has begun or ended; they see when.
+        """Publish that a cell has begun or ended, and when.
 
-        One file says it for all: this is done around each cell.
+        Only one file is changed, because this runs around each cell.
         """
         for file in tuple(self._files.values())[:1]:
             file.tell(self._is_at_work())
 
     def pick_in_turn(self, pick: Callable[[Taken], T], *, waits: bool = True) -> T:
-        """Pick while no other process of the machine does; return what was picked.
+        """Call `pick` while no other process of the machine picks, and return its result.
 
-        `pick` is given what `auto` keeps off, and claims what it picks by `hold` with `alone`. If it `waits`,
-        it may wait for its turn, and between attempts. It raises NotFreeError if other processes have claimed
-        the same again and again.
+        `pick` gets the claims that `auto` avoids, and claims its devices by `hold` with `alone`. With
+        `waits`, this waits for its turn and between attempts. It raises NotFreeError if other processes
+        claimed the same devices at each attempt.
         """
         for attempt in range(_ATTEMPTS if waits else 1):
             with self._access.turn(_LONGEST_TURN if waits and not attempt else 0), suppress(PickedTwiceError):
@@ -154,7 +154,7 @@ class Claims:
         raise NotFreeError(f"Nothing was picked because {who}. Try again.", who)
 
     def _read(self) -> Iterator[tuple[str, Claim]]:
-        """Yield the claims of processes that have not started this one, with the UUID of the device."""
+        """Yield the claims of other processes, except ancestors of this one, with the UUID of the device."""
         with suppress(NoFolder, OSError), self._access.folder() as folder:
             found = [(one.what, one.claim) for one in read(folder)]
             idle = {claim.pid: claim.idle for _, claim in found if claim.idle is not UNKNOWN}
@@ -169,9 +169,9 @@ _all: weakref.WeakSet[Claims] = weakref.WeakSet()
 
 
 class Place:
-    """The place of this process among those of all users who wait for GPUs: first come, first served.
+    """The place of this process in the line of all users who wait for GPUs: first come, first served.
 
-    It ends with the process, with `leave`, and with this object.
+    The place ends with the process, with `leave`, or with this object.
     """
 
     def __init__(self, access: Access) -> None:
@@ -181,24 +181,24 @@ class Place:
         _places.add(self)
 
     def take(self, wants: str) -> None:
-        """Take a place, unless it has one; without a folder that all share, nobody waits for anybody."""
+        """Join the line, unless the process has a place. Without a shared folder there is no line."""
         if self._files:
             return
         file = self._files[PLACE] = OwnFile(PLACE)
         try:
             with self._access.folder(make=True) as folder:
                 file.publish(folder, f"{_notebook()}\n{wants}")
-        except (NoFolder, OSError):  # what is chosen then says why
+        except (NoFolder, OSError):  # the later choice reports the reason
             self.leave()
 
     def ahead(self) -> list[Found]:
-        """Return the places of other processes that came before, in their order; without a place, all."""
+        """Return the places of other processes before this one, in order. Without a place, return all."""
         own = self._files[PLACE].order if self._files else (math.inf, "")
         found = [one for one in _others(self._access) if one.order < own]
         return sorted(found, key=lambda one: one.order)
 
     def leave(self) -> None:
-        """Wait no longer."""
+        """Leave the line."""
         _withdraw(self._files, self._files, self._access)
 
 
@@ -206,7 +206,7 @@ _places: weakref.WeakSet[Place] = weakref.WeakSet()
 
 
 def waiting(access: Access) -> int:
-    """Return how many wait for GPUs on this machine, in this process too."""
+    """Return how many places in line there are on this machine, including those of this process."""
     own = [one for one in tuple(_places) if one._files and one._access.pid == os.getpid()]  # noqa: SLF001
     return len(own) + len(_others(access))
 
@@ -219,7 +219,7 @@ def _others(access: Access) -> list[Found]:
 
 
 def _withdraw(files: dict[str, OwnFile], uuids: Iterable[str], access: Access) -> None:
-    ended = [files.pop(uuid, None) for uuid in tuple(uuids)]  # two threads can end a command's
+    ended = [files.pop(uuid, None) for uuid in tuple(uuids)]  # two threads can end the claims of a command
     if not ended or os.getpid() != access.pid:
         return
     with ExitStack() as stack:
@@ -231,14 +231,14 @@ def _withdraw(files: dict[str, OwnFile], uuids: Iterable[str], access: Access) -
 
 
 def _notebook() -> str:
-    """Return the name of this process's notebook, or of its script; empty if it has none."""
+    """Return the name of this process's notebook or script. Empty if there is none."""
     name = PurePath(os.environ.get("JPY_SESSION_NAME") or sys.argv[0]).name
     is_nameless = name in ("-c", "-m", "__main__.py", "ipykernel_launcher.py")
     return "" if is_nameless else shortened(name, LONGEST_NAME)
 
 
 def _is_ours(pid: int | Unknown) -> bool:
-    """Return whether a process is this one, or one that it has started."""
+    """Return whether a process is this one or a descendant."""
     return pid is not UNKNOWN and is_mine(pid)
 
 

@@ -1,9 +1,9 @@
 """Reads AMD's GPUs through AMD SMI, with AMD's Python binding (`import amdsmi`).
 
-Numbers are those of `rocm-smi` and `amd-smi`, which count as the library does. HIP can count in another
-order: its number of a GPU is `Gpu.hip_id` (`amdsmi_get_gpu_enumeration_info`). The UUID is the one that HIP
-and ROCr know, `GPU-` and the 16 hexadecimal digits of the GPU's serial number (ROCm documentation, "GPU
-isolation techniques"); `amdsmi_get_gpu_device_uuid` returns another, which they don't know.
+The numbers of GPUs are those of the library, `rocm-smi` and `amd-smi`. HIP can count in another order: its
+number of a GPU is `Gpu.hip_id` (`amdsmi_get_gpu_enumeration_info`). The UUID is the one that HIP and ROCr
+know: `GPU-` and the 16 hexadecimal digits of the GPU's serial number (ROCm documentation, "GPU isolation
+techniques"). HIP and ROCr do not know the UUID of `amdsmi_get_gpu_device_uuid`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Amd", "Throttling", "find_amdsmi"]
 
-# Figures that the library does not know are the highest number of 16 or 32 bits, in a call that succeeds.
+# For an unknown figure, the library's call succeeds and returns the highest number of 16 or 32 bits.
 _HIGHEST = 0xFFFF
 
-# AMDSMI_STATUS_NOT_SUPPORTED, _NOT_YET_IMPLEMENTED and _NO_PERM (amdsmi.h): a figure is not to be had, while
-# the GPU is well.
+# AMDSMI_STATUS_NOT_SUPPORTED, _NOT_YET_IMPLEMENTED and _NO_PERM (amdsmi.h): the figure is missing, but the
+# GPU works.
 _REFUSALS = (2, 3, 10)
 
 _SAMPLES = "accumulation_counter"
@@ -45,9 +45,9 @@ _REASONS = {
 }
 _WHETHER = ("throttle_status", "indep_throttle_status")
 _NO_REASON = "a reason that the driver does not report"
-# What isn't known is "N/A", or in older versions of amdsmi the highest number of 32 or 64 bits.
+# An unknown count is "N/A", or in older versions of amdsmi the highest number of 32 or 64 bits.
 _HIGHEST_COUNTS = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
-_LATEST = 5.0  # seconds after a look, until which the next one says what holds now
+_LATEST = 5.0  # seconds between two looks. After a longer gap, their difference does not show the present
 
 _MISFIT = (
     "AMD's GPUs can't be read: the module amdsmi does not fit the library libamd_smi.so here. "
@@ -59,10 +59,10 @@ _HUNG_DRIVER = "The AMD driver does not answer: a call timed out. It may answer 
 class Throttling:
     """What slows a GPU down, from one look at its metrics to the next.
 
-    MI300 and newer count for how long each reason has held (amdsmi.h, `amdsmi_gpu_metrics_t`, v1.6:
-    "Accumulated throttler residencies"). What has grown from one look to the next slows the GPU down now, so
-    a first look says nothing of it. `amdsmi_get_violation_status` takes both looks in one call, for which it
-    waits 100 ms. Other GPUs tell no more than whether something slows them down.
+    MI300 and newer count how long each reason has held (amdsmi.h, `amdsmi_gpu_metrics_t`, v1.6: "Accumulated
+    throttler residencies"). A count that grows between two looks slows the GPU down now, so the first look
+    gives UNKNOWN. `amdsmi_get_violation_status` looks twice in one call and waits 100 ms between. Other GPUs
+    only report whether something slows them down.
     """
 
     def __init__(self) -> None:
@@ -71,19 +71,19 @@ class Throttling:
         self._found: tuple[str, ...] | Unknown = UNKNOWN
 
     def look(self, metrics: Mapping[str, Any], now: float) -> tuple[str, ...] | Unknown:
-        """Return what slows it down, by `amdsmi_get_gpu_metrics_info`; UNKNOWN where that isn't told."""
+        """Return the reasons from `amdsmi_get_gpu_metrics_info`. UNKNOWN if the metrics do not show them."""
         counts = {name: metrics[name] for name in (_SAMPLES, *_REASONS) if _is_known(metrics.get(name))}
         if _SAMPLES not in counts or len(counts) == 1:
             told = [metrics[name] for name in _WHETHER if _is_known(metrics.get(name))]
             return ((_NO_REASON,) if any(told) else ()) if told else UNKNOWN
         before = self._before if now - self._looked_at <= _LATEST else {}
         samples = counts[_SAMPLES] - before.get(_SAMPLES, 0)
-        if before and samples == 0:  # the driver has not looked again
+        if before and samples == 0:  # the driver has taken no new sample
             return self._found
         self._looked_at, self._before, self._found = now, counts, UNKNOWN
         if before and samples > 0:
             known = [name for name in _REASONS if name in before and name in counts]
-            # AMD calls it a violation from a hundredth of the time on.
+            # AMD counts a violation from 1 % of the time on.
             found = [_REASONS[name] for name in known if (counts[name] - before[name]) * 100 >= samples]
             if found or len(known) == len(_REASONS):
                 self._found = tuple(dict.fromkeys(found))
@@ -91,7 +91,7 @@ class Throttling:
 
 
 class _Card:
-    """A GPU as it was found, and the handle to ask for its figures."""
+    """The identity of a GPU, and the handle that reads its figures."""
 
     def __init__(self, index: int, handle: Any) -> None:
         self.gpu, self.handle, self.is_found = Gpu(index, vendor="amd"), handle, False
@@ -99,7 +99,7 @@ class _Card:
 
 
 class Amd:
-    """Reads the machine's AMD GPUs, as `Nvml` reads NVIDIA's. The library is started for the first read."""
+    """Reads the machine's AMD GPUs, as `Nvml` reads NVIDIA's. The first read starts the library."""
 
     def __init__(self, amdsmi: Any, timeout: float = 2.0) -> None:
         self._amdsmi = amdsmi
@@ -111,7 +111,7 @@ class Amd:
         self._machine = Inventory()  # without GPUs
 
     def inventory(self) -> Inventory:
-        """Return all AMD GPUs with their figures now; as `Nvml.inventory`, it never raises."""
+        """Return all AMD GPUs with their current figures. Like `Nvml.inventory`, it never raises."""
         with self._timeout.lock:
             started = time.monotonic()
             if started - self._opened_at >= IDENTITY_SECONDS:
@@ -126,7 +126,7 @@ class Amd:
         return replace(self._machine, gpus=gpus)
 
     def limits(self, index: int) -> Limits:
-        """Return what holds a GPU back, by rocm-smi's number; what slows it down, from a second look on."""
+        """Return the limits of the GPU with this rocm-smi number. See `Throttling` for the first look."""
         with self._timeout.lock:
             if index >= len(self._cards):
                 return Limits()
@@ -135,7 +135,7 @@ class Amd:
         return limits or Limits()
 
     def counters(self, uuids: Collection[str]) -> dict[str, Counters]:
-        """Return what GPUs count, by their UUIDs; after `inventory`. The work of processes is not known."""
+        """Return the counters of GPUs by UUID. Call `inventory` first. The work of processes is UNKNOWN."""
         with self._timeout.lock:
             cards = [card for card in self._cards if card.is_found and card.gpu.uuid in uuids]
             reads = [(card.gpu.index, partial(self._read_counters, card)) for card in cards]
@@ -143,7 +143,7 @@ class Amd:
         return {str(card.gpu.uuid): one or Counters() for card, one in zip(cards, found, strict=True)}
 
     def close(self) -> None:
-        """Shut AMD SMI down; the next read starts it again."""
+        """Shut AMD SMI down. The next read starts it again."""
         with self._timeout.lock:
             if self._is_started:
                 self._timeout.call([("shut down", partial(self._ask, "amdsmi_shut_down"))])
@@ -151,7 +151,7 @@ class Amd:
             self._timeout.close()
 
     def _open(self) -> None:
-        """Start the library, unless it is started, and list the GPUs."""
+        """Start the library if necessary, and list the GPUs."""
         handles: list[Any] | None = None
         self._machine = Inventory(problem=_HUNG_DRIVER)
         try:
@@ -163,19 +163,19 @@ class Amd:
             return
         if len(handles) != len(self._cards):
             self._cards = [_Card(*one) for one in enumerate(handles)]
-        for card in self._cards:  # kept, as a GPU that is lost by now is shown with its name
+        for card in self._cards:  # kept, so that a lost GPU is still shown with its name
             card.is_found = False
         self._machine, self._opened_at = Inventory(), time.monotonic()
 
     def _list_handles(self) -> list[Any]:
         if not self._is_started:
-            self._amdsmi.amdsmi_init()  # INIT_AMD_GPUS: no CPU's
+            self._amdsmi.amdsmi_init()  # INIT_AMD_GPUS: no CPUs
             self._is_started = True
         handles: list[Any] = self._amdsmi.amdsmi_get_processor_handles()
         return handles
 
     def _read(self, card: _Card) -> Gpu:
-        """Find out what a GPU is, unless that is known, and read its figures."""
+        """Identify a GPU, unless it is identified, and read its figures."""
         refusals: list[Exception] = []
         ask = partial(self._ask, refusals=refusals)
         if not card.is_found:
@@ -199,7 +199,7 @@ class Amd:
 
     def _read_limits(self, card: _Card) -> Limits:
         cap = self._ask("amdsmi_get_power_cap_info", card.handle)
-        microwatts = 0 if cap is UNKNOWN else cap.get("power_cap")  # 0 where the library could not read it
+        microwatts = 0 if cap is UNKNOWN else cap.get("power_cap")  # 0 if the library could not read it
         metrics = self._ask("amdsmi_get_gpu_metrics_info", card.handle)
         return Limits(
             microwatts / 1e6 if _is_known(microwatts) and microwatts else UNKNOWN,
@@ -211,7 +211,7 @@ class Amd:
         running = self._ask("amdsmi_get_gpu_process_list", card.handle)
         return Counters(
             UNKNOWN
-            if energy is UNKNOWN  # in units of some microjoules
+            if energy is UNKNOWN  # in units of counter_resolution microjoules
             else energy["energy_accumulator"] * energy["counter_resolution"] / 1e6,
             _known(self._ask("amdsmi_get_gpu_activity", card.handle), "gfx_activity"),
             UNKNOWN if running is UNKNOWN else {one["pid"]: _memory(one) for one in running},
@@ -236,7 +236,7 @@ class Amd:
         )
 
     def _temperature(self, card: _Card, ask: Callable[..., Any]) -> int | Unknown:
-        """Return the temperature of the hottest spot; where there is no such sensor, at the edge."""
+        """Return the temperature of the hottest spot, or at the edge if there is no such sensor."""
         sensors, metrics = self._amdsmi.AmdSmiTemperatureType, self._amdsmi.AmdSmiTemperatureMetric
         for sensor in (sensors.JUNCTION, sensors.EDGE):
             found: int | Unknown = ask("amdsmi_get_temp_metric", card.handle, sensor, metrics.CURRENT)
@@ -245,14 +245,14 @@ class Amd:
         return UNKNOWN
 
     def _running(self, card: _Card, ask: Callable[..., Any]) -> tuple[GpuProcess, ...] | Unknown:
-        """Return the processes with memory on it."""
+        """Return the processes with memory on a GPU."""
         running: list[dict[str, Any]] | Unknown = ask("amdsmi_get_gpu_process_list", card.handle)
         if running is UNKNOWN:
             return UNKNOWN
         return tuple([self._processes.look_up(one["pid"], _memory(one)) for one in running])
 
     def _ask(self, function: str, *arguments: Any, refusals: list[Exception] | None = None) -> Any:
-        """Return what a function of amdsmi returns; UNKNOWN where the library refuses, or has no such."""
+        """Call a function of amdsmi. Return UNKNOWN if the library refuses or lacks the function."""
         try:
             return getattr(self._amdsmi, function)(*arguments)
         except (self._amdsmi.AmdSmiException, AttributeError, KeyError, ValueError) as error:
@@ -262,7 +262,7 @@ class Amd:
 
 
 def _known(answer: Any, name: str) -> Any:
-    """Return a field of an answer; UNKNOWN where the library does not know it."""
+    """Return a field of an answer. UNKNOWN if the library does not know it."""
     value = UNKNOWN if answer is UNKNOWN else answer.get(name, "N/A")
     if isinstance(value, int) and value >= _HIGHEST:
         return UNKNOWN
@@ -270,7 +270,7 @@ def _known(answer: Any, name: str) -> Any:
 
 
 def _power(answer: Any) -> float | Unknown:
-    """Return watts: the current figure, or the average; which of them there is depends on the model."""
+    """Return the current power in watts, or the average. Which of them exists depends on the model."""
     for name in ("current_socket_power", "average_socket_power", "socket_power"):
         watts: float | Unknown = _known(answer, name)
         if watts is not UNKNOWN and watts:
@@ -285,7 +285,7 @@ def _memory(process: dict[str, Any]) -> int | Unknown:
 
 
 def _reason(error: Exception) -> str:
-    """Return what an error of amdsmi's says, in a few words."""
+    """Return the short text of an amdsmi error."""
     text = str(getattr(error, "err_info", error))
     return text.partition(" - ")[2] or text
 
@@ -295,10 +295,10 @@ def _is_known(value: object) -> bool:
 
 
 def find_amdsmi() -> Any:
-    """Return AMD's module; None if it or its library is missing. ImportError: the two do not fit.
+    """Return the module amdsmi. None if it or its library is missing. ImportError: the two do not match.
 
-    Without its library, importing amdsmi prints lines and ends with a KeyError (7.0.2, amdsmi_wrapper.py).
-    So it is opened first, from where amdsmi looks for it, which starts nothing.
+    Without the library, importing amdsmi prints lines and raises KeyError (7.0.2, amdsmi_wrapper.py). So the
+    library is opened first, from the places where amdsmi searches. Opening it starts nothing.
     """
     spec = PathFinder.find_spec("amdsmi")
     if spec is None or spec.origin is None or not _opens(_places(Path(spec.origin).parent)):
@@ -311,10 +311,10 @@ def find_amdsmi() -> Any:
 
 
 def _places(package: Path) -> Iterator[str]:
-    """Yield the places where amdsmi looks for its library, in its order (`find_smi_library`, 7.0.2)."""
+    """Yield the places where amdsmi searches for its library, in order (`find_smi_library`, 7.0.2)."""
     if rocm := os.environ.get("ROCM_HOME", os.environ.get("ROCM_PATH")):
         yield str(Path(rocm, "lib", "libamd_smi.so"))
-    yield "libamd_smi.so"  # where the loader finds it
+    yield "libamd_smi.so"  # on the loader's path
     yield str(package / "libamd_smi.so")
     yield str(Path(os.environ.get("ROCM_PATH", "/opt/rocm"), "lib", "libamd_smi.so"))
 

@@ -1,7 +1,7 @@
-"""NVIDIA's Python binding for NVML, nvidia-ml-py (`import pynvml`), and why GPUs can't be read, in words.
+"""NVIDIA's Python binding for NVML, nvidia-ml-py (`import pynvml`), and the reasons why GPUs cannot be read.
 
-A package on PyPI has the same module name. Up to 11.4.1 it is another binding, which is found in place of
-nvidia-ml-py and lacks what came with the driver R510; from 12.0 on it is a deprecated wrapper.
+Another package on PyPI has the same module name. Up to 11.4.1, it is another binding that hides nvidia-ml-py
+and lacks the functions of driver R510. From 12.0 on, it is a deprecated wrapper.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NEEDED = ("nvmlMemory_v2", "c_nvmlProcessInfo_v3_t")
 
 
 def _hiding() -> str:
-    """Return what is said of a file of somebody's own that is found in place of NVIDIA's; empty for none."""
+    """Return the message about a user's own file that hides NVIDIA's module. Empty if there is none."""
     spec = PathFinder.find_spec("pynvml")
     file = Path((spec and spec.origin) or "")
     if file.name != "pynvml.py" or not {"site-packages", "dist-packages"}.isdisjoint(file.parts):
@@ -45,17 +45,17 @@ def _hiding() -> str:
 
 try:
     with warnings.catch_warnings():
-        # The wrapper warns in the name of the file that imports it, and this one is not to blame.
+        # The wrapper's warning would blame this file, which is not the cause.
         warnings.simplefilter("ignore", FutureWarning)
         import pynvml
 except Exception as error:  # a file of this name can raise anything
     missing = "NVIDIA's package nvidia-ml-py cannot be imported. Restart Python after this"
     raise BindingError(_hiding() or f"{missing}: pip install --force-reinstall nvidia-ml-py") from error
 
-# Why GPUs can't be read with it, as a sentence; empty where they can.
+# Why GPUs cannot be read with the module, as a sentence. Empty if they can.
 PROBLEM = ""
 if not all(hasattr(pynvml, name) for name in _NEEDED):
-    if hiding := _hiding():  # it need not have anything of what other modules use as they are loaded
+    if hiding := _hiding():  # it may lack names that other modules use at import
         raise BindingError(hiding)
     PROBLEM = (
         "The module pynvml is too old, or not NVIDIA's. Restart Python after this: "
@@ -81,7 +81,7 @@ _SENTENCES = {
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: OUTDATED,
     pynvml.NVML_ERROR_NO_PERMISSION: REFUSED,
 }
-# The same of one GPU, as it goes on after "GPU 1 is".
+# The same for one GPU, after "GPU 1 is".
 _OF_ONE_GPU = {
     pynvml.NVML_ERROR_NO_PERMISSION: "closed to this user: an administrator can give access to /dev/nvidia*",
     pynvml.NVML_ERROR_GPU_IS_LOST: "not answering: the driver reports this GPU as lost",
@@ -89,21 +89,20 @@ _OF_ONE_GPU = {
 
 
 def explain(error: Any) -> str:
-    """Return what an NVML error about the machine means, as a sentence."""
+    """Explain an NVML error about the machine, as a sentence."""
     return _SENTENCES.get(error.value) or f"The NVIDIA driver does not answer: {error}."
 
 
 def explain_of_gpu(error: Any) -> str:
-    """Return what an NVML error about one GPU means, as it goes on after "GPU 1 is"."""
+    """Explain an NVML error about one GPU, in words that follow "GPU 1 is"."""
     return _OF_ONE_GPU.get(error.value) or f"not answering: the driver reports {error}"
 
 
 def list_gpus(root: Path) -> tuple[Gpu, ...]:
-    """Return the GPUs that can be used here, in the order of their bus IDs, which is NVML's.
+    """Return the usable GPUs in the order of their bus IDs, which is NVML's order.
 
-    A container without the driver capability "utility" has CUDA, and no NVML. `/proc/driver/nvidia/gpus` has
-    a folder for each GPU of the machine. Those that a process here can use have a device file that it may
-    open.
+    A container without the driver capability "utility" has CUDA but not NVML. `/proc/driver/nvidia/gpus` has
+    a folder for each GPU of the machine. This process can use a GPU if it may open the GPU's device file.
     """
     folders = (root / "proc/driver/nvidia/gpus").glob("*:*:*.*")  # bus IDs: `0000:07:00.0`
     gpus: list[Gpu] = []
@@ -117,7 +116,7 @@ def list_gpus(root: Path) -> tuple[Gpu, ...]:
         if not re.fullmatch(r"[0-9]{1,4}", minor) or facts.get("GPU Excluded") == "Yes":
             continue
         if os.access(root / f"dev/nvidia{minor}", os.R_OK | os.W_OK):
-            # Before its first use a UUID is "GPU-????????-…".
+            # Before a GPU's first use, its UUID is "GPU-????????-…".
             gpu = Gpu(
                 index=len(gpus),
                 uuid=uuid if re.fullmatch("GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uuid) else UNKNOWN,

@@ -1,8 +1,8 @@
-"""Calls that may never return, made on threads that can be left behind.
+"""Makes calls that may never return, on threads that can be abandoned.
 
-An NVML call into a driver in trouble can hang for minutes, and Python can't cancel it from outside. So the
-calls are made on a daemon thread, in order; where one hangs, other threads make those that wait. The thread
-is kept, as a new one waits milliseconds for its turn on a busy machine.
+An NVML call can hang for minutes if the driver is in trouble, and Python cannot cancel the call. So a daemon
+thread makes the calls, in order. If one call hangs, other threads make the remaining calls. The thread is
+kept, because a new thread waits milliseconds for its turn on a busy machine.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ __all__ = ["HUNG", "IDENTITY_SECONDS", "CallTimeout"]
 T = TypeVar("T")
 
 HUNG = "not answering: a call to the driver timed out"  # after "GPU 1 is"
-# How long names and numbers are kept: an administrator can split a GPU, or bring a lost one back, while a
-# kernel stays open for days.
+# How long names and numbers are kept. A kernel can stay open for days, while an administrator splits a GPU
+# or brings a lost GPU back.
 IDENTITY_SECONDS = 60.0
-# After this long without an answer other threads make the calls that wait. It is longer than any healthy call
-# takes (milliseconds), and short enough that a GPU that hangs does not delay the others much.
+# After this time without an answer, other threads make the remaining calls. A healthy call takes only
+# milliseconds. A longer time would let a hanging GPU delay the other GPUs.
 _STALL_SECONDS = 0.25
 
 
 class _Call:
-    """A call, and what it returned or raised."""
+    """A call, and its result or error."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self._function = function
@@ -49,10 +49,10 @@ class _Call:
 
 
 class CallTimeout:
-    """Makes calls, and gives up on those that take too long. For one thread at a time, with its `lock`."""
+    """Makes calls, and abandons those that take too long. Callers hold its `lock`."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds  # that a list of calls may take
+        self._seconds = seconds  # for a list of calls
         self._begin()
 
     def _begin(self) -> None:
@@ -62,19 +62,19 @@ class CallTimeout:
 
     @property
     def lock(self) -> threading.Lock:
-        """The lock to hold during all other methods but `hangs`; in a forked child a new one."""
-        if os.getpid() != self._pid:  # threads do not survive a fork, nor does one that held the lock
+        """The lock to hold during all other methods except `hangs`. A forked child has a new one."""
+        if os.getpid() != self._pid:  # threads do not survive a fork, and one of them may have held the lock
             self._begin()
         return self._lock
 
     def call(
         self, functions: Sequence[tuple[Hashable, Callable[[], T]]], since: float | None = None
     ) -> list[T | None]:
-        """Call functions, in order, and return what they return; None for a call that did not return in time.
+        """Call functions in order, and return their results. None for a call that did not return in time.
 
-        Each stands behind a key. While a call of that key still hangs, its function is not called. The list
-        may take what is left of the time `since` a moment, and a quarter at least. What a function raises is
-        raised.
+        Each function has a key. While an earlier call with the same key hangs, the function is not called.
+        With `since`, the time began at that moment, but at least a quarter of it is left. An error of a
+        function is raised.
         """
         calls = {key: _Call(function) for key, function in functions if not self.hangs(key)}
         waiting, all_ended = deque(calls.values()), threading.Event()
@@ -89,10 +89,10 @@ class CallTimeout:
         try:
             if calls:
                 self._wait(make_calls, waiting, all_ended, max(self._seconds / 4, self._seconds - gone))
-        finally:  # after an interrupt, too: no thread begins more, and calls that hang are still to be known
+        finally:  # also after an interrupt: stop the remaining calls, and record those that hang
             never_begun = set(_taken_from(waiting))
             for key, call in calls.items():
-                self._hanging.pop(key, None)  # it has ended meanwhile
+                self._hanging.pop(key, None)  # the earlier call has ended
                 if not call.has_ended and call not in never_begun:
                     self._hanging[key] = call
         for call in calls.values():
@@ -101,17 +101,17 @@ class CallTimeout:
         return [calls[key].result if key in calls else None for key, _ in functions]
 
     def hangs(self, key: Hashable) -> bool:
-        """Return whether a call that was given up has not returned yet. Can be called on any thread."""
+        """Return whether an abandoned call has not returned yet. Can be called on any thread."""
         call = self._hanging.get(key)
         return call is not None and not call.has_ended
 
     def late(self, key: Hashable) -> Any:
-        """Return what a call has returned since it was given up; None if it has not, or was made again."""
+        """Return the late result of an abandoned call. None if it still hangs or was made again."""
         call = self._hanging.get(key)
         return call.result if call is not None and call.has_ended else None
 
     def close(self) -> None:
-        """End the kept thread, as soon as the call that it makes returns."""
+        """End the kept thread when its current call returns."""
         if self._jobs is not None:
             self._jobs.put(None)
         self._jobs = None
@@ -119,7 +119,7 @@ class CallTimeout:
     def _wait(
         self, job: Callable[[], None], waiting: deque[_Call], all_ended: threading.Event, seconds: float
     ) -> None:
-        """Have the kept thread do a job, and others where it hangs, until all calls end or the time is up."""
+        """Run a job on the kept thread, and if it hangs on others, until all calls end or the time is up."""
         deadline, stall, left = time.monotonic() + seconds, min(_STALL_SECONDS, seconds / 8), len(waiting)
         if self._jobs is None:
             self._jobs = queue.SimpleQueue()
@@ -127,7 +127,7 @@ class CallTimeout:
         try:
             self._jobs.put(job)
             while not all_ended.wait(stall) and time.monotonic() < deadline:
-                if left == (left := len(waiting)):  # one hangs: each that waits gets a thread of its own
+                if left == (left := len(waiting)):  # one hangs, so each remaining call gets a thread
                     for _ in range(left):
                         _start_thread(job)
         finally:
@@ -136,7 +136,7 @@ class CallTimeout:
 
 
 def _taken_from(waiting: deque[_Call]) -> Iterator[_Call]:
-    """Yield the calls that wait, each to one thread alone, without a lock that one that hangs could hold."""
+    """Yield each remaining call to only one thread, without a lock that a hanging thread could hold."""
     with contextlib.suppress(IndexError):
         while True:
             yield waiting.popleft()  # atomic
@@ -149,4 +149,4 @@ def _start_thread(target: Callable[..., None], *arguments: object) -> None:
 def _do(jobs: queue.SimpleQueue[Callable[[], None] | None]) -> None:
     while (job := jobs.get()) is not None:
         job()
-        del job  # and the results that it holds, while the thread waits
+        del job  # frees its results while the thread waits

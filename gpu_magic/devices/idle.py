@@ -1,4 +1,4 @@
-"""Since when processes on GPUs have done nothing: by their last cell, and by what was seen of them here."""
+"""How long processes on GPUs have been idle, by their last cell and by the work that this process saw."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ if TYPE_CHECKING:
 __all__ = ["LONGEST_GAP", "Idleness"]
 
 _Key: TypeAlias = "tuple[int, int | Unknown]"  # a process's number and its start
-LONGEST_GAP = 15.0  # seconds between two looks: of a longer time nobody knows what was done in it
+LONGEST_GAP = 15.0  # seconds between two looks. In a longer gap, work can be missed
 
 
 class Idleness:
-    """What this process has seen of the work of processes, look by look."""
+    """The work of processes that this process has seen, look by look."""
 
     def __init__(self) -> None:
         self._looked_at = -math.inf
-        # Since when a process was seen to rest, and whether it was seen to work before.
+        # When a process was last seen to work, or else first seen to rest; and whether it was seen to work.
         self._rests: dict[_Key, tuple[float, bool]] = {}
 
     def note(self, machine: Inventory, now: float) -> Inventory:
-        """Return the machine with `idle` of processes and claims; take note of who works.
+        """Return the machine with `idle` of processes and claims, and record which processes work.
 
-        A process rests while it works on none of its GPUs. Its last cell says more than what was seen; work
-        that was seen since, as of a thread, says more than the last cell. The machine has others' claims, and
-        the clock of `now` only goes forward, in seconds.
+        A process rests while it works on none of its GPUs. Its last cell counts more than the time that it
+        was seen to rest. Work that was seen after that cell, for example of a thread, counts more than the
+        cell. The machine has the claims of other processes. `now` is in seconds, of a clock that only goes
+        forward.
         """
         before = self._rests if now - self._looked_at <= LONGEST_GAP else {}
         rests = {}
@@ -41,12 +42,12 @@ class Idleness:
                 rests[key] = now, True
             elif UNKNOWN not in figures:
                 rests[key] = before.get(key, (now, False))
-        self._looked_at, self._rests = now, rests  # at once: a panel's thread looks, too
+        self._looked_at, self._rests = now, rests  # together, because a panel's thread also looks
         idle: dict[int | Unknown, int] = {}
         for claim in [claim for status in _statuses(machine) for claim in status.claims]:
             if claim.idle is not UNKNOWN:
                 idle[claim.pid] = claim.idle
-        idle.pop(UNKNOWN, None)  # their claims say it by themselves
+        idle.pop(UNKNOWN, None)  # such claims keep their own figure
         for (pid, _), (since, has_worked) in rests.items():
             seen = int(now - since)
             idle[pid] = min(seen, idle.get(pid, seen)) if has_worked else idle.get(pid, seen)
@@ -66,7 +67,7 @@ class Idleness:
 
 
 def _work(machine: Inventory) -> dict[_Key, list[int | Unknown]]:
-    """Return in percent how each process works on its GPUs; of one that is alone there, the GPU's figure."""
+    """Return each process's work on its GPUs in percent. If unknown and the process is alone: the GPU's."""
     work: dict[_Key, list[int | Unknown]] = {}
     for status in _statuses(machine):
         users = () if status.users is UNKNOWN else status.users

@@ -24,22 +24,22 @@ _log = logging.getLogger("gpu_magic.devices")
 
 
 class MachineReader:
-    """Reads NVIDIA's GPUs, and AMD's where amdsmi and its library are there, which is looked up once.
+    """Reads NVIDIA's GPUs, and AMD's if amdsmi and its library are installed, which is checked once.
 
-    On a machine with both, plain numbers are NVIDIA's; `amd:1` is AMD's GPU 1, and labeled so.
+    On a machine with both, plain numbers are NVIDIA's, and `amd:1` is AMD GPU 1.
     """
 
     def __init__(self) -> None:
         self.idleness = Idleness()
         self._nvidia = Nvml()
         self._amd: Amd | None = None
-        self._amd_problem: str | None = None  # why they can't be read; None: it was not looked up
-        self._seen: set[Vendor] = set()  # whose GPUs there were
+        self._amd_problem: str | None = None  # why AMD's GPUs cannot be read. None: not checked yet
+        self._seen: set[Vendor] = set()  # vendors of GPUs that were read
         self._problems: set[str] = set()  # of the last reading
 
     @property
     def reads_amd(self) -> bool:
-        """Whether amdsmi and its library are there; AMD's GPUs may be."""
+        """Whether amdsmi and its library are installed, so there may be AMD GPUs."""
         if self._amd_problem is None:
             self._amd_problem = ""
             if PathFinder.find_spec("amdsmi") is not None:
@@ -53,9 +53,9 @@ class MachineReader:
         return self._amd is not None
 
     def inventory(self) -> Inventory:
-        """Return all GPUs with their figures now: see `Nvml.inventory`."""
+        """Return all GPUs with their current figures. See `Nvml.inventory`."""
         machine = self._read()
-        # What goes on is logged once, and not with each reading.
+        # A problem that lasts is logged once, not with each reading.
         problems = {machine.problem, machine.limitation}
         problems |= {f"{gpu.label} is {gpu.problem}" for gpu in machine.gpus if gpu.problem}
         for problem in problems - self._problems - {""}:
@@ -67,12 +67,12 @@ class MachineReader:
         nvidia = self._nvidia.inventory()
         if nvidia.simulated:
             return nvidia
-        reads_amd = self.reads_amd  # which finds what reads them, or why nothing can
+        reads_amd = self.reads_amd  # sets _amd or _amd_problem
         amd = self._amd.inventory() if reads_amd and self._amd else Inventory(problem=self._amd_problem or "")
         self._seen |= {*nvidia.vendors, *amd.vendors}
         if not amd.gpus and not nvidia.gpus:
             return replace(nvidia, problem=" ".join(filter(None, (nvidia.problem, amd.problem))))
-        # A library that is there without its GPUs is nothing to tell; GPUs that were there before are.
+        # A vendor's problem is shown only if its GPUs were read before.
         if not amd.gpus:
             return replace(nvidia, limitation=amd.problem) if "amd" in self._seen else nvidia
         if not nvidia.gpus:
@@ -81,7 +81,7 @@ class MachineReader:
         return replace(nvidia, gpus=(*nvidia.gpus, *beside))
 
     def limits(self, gpu: Gpu) -> Limits:
-        """Return what holds a GPU back; UNKNOWN where it does not answer."""
+        """Return the limits of a GPU. UNKNOWN if it does not answer."""
         if gpu.vendor == "amd":
             return Limits() if self._amd is None else self._amd.limits(gpu.index)
         return self._nvidia.limits(gpu.index)
@@ -89,16 +89,16 @@ class MachineReader:
     def counters(
         self, uuids: Collection[str], since: int | None, *, with_energy: bool = True
     ) -> dict[str, Counters]:
-        """Return what devices count, by their UUIDs: see `Nvml.counters`; after `inventory`."""
+        """Return the counters of devices by UUID. Call `inventory` first. See `Nvml.counters`."""
         amd = {} if self._amd is None else self._amd.counters(uuids)
         return self._nvidia.counters(uuids, since, with_energy=with_energy) | amd
 
     def look_up(self, pid: int) -> GpuProcess:
-        """Return what is known of a process that a driver has listed, but for its memory."""
+        """Return the facts about a process that a driver has listed, except its memory."""
         return self._nvidia.look_up(pid)
 
     def close(self) -> None:
-        """Shut the drivers' libraries down; the next read opens them again."""
+        """Shut the drivers' libraries down. The next read opens them again."""
         self._nvidia.close()
         if self._amd is not None:
             self._amd.close()

@@ -36,14 +36,14 @@ __all__ = [
     "parts",
 ]
 
-# Up to this much memory can be in use on an idle GPU, of whatever size: the driver shows 0.5 to 1 GiB on an
-# idle A100, a desktop takes about as much, and a CUDA context half a GiB. Above it somebody uses the GPU,
-# even where a container hides who.
+# An idle GPU of any size can have up to this much memory in use: the driver shows 0.5 to 1 GiB on an idle
+# A100, a desktop uses about as much, and a CUDA context half a GiB. With more, the GPU is in use, even if a
+# container hides the process.
 _IDLE_MEMORY = 3 << 29  # bytes: 1.5 GiB
 _IDLE_UTILIZATION = 10  # percent
-_IDLE_FROM = 600  # seconds: whoever reads an output or gets a coffee is not idle
-# What serves all MPS clients on a GPU. The driver lists these as processes, too (nvidia-smi's type M+C), but
-# for GPUs older than Volta: all that they hold is the server's there (CUDA MPS, "nvidia-cuda-mps-server").
+_IDLE_FROM = 600  # seconds. Reading an output or getting a coffee is not idleness
+# The process that serves all MPS clients on a GPU. The driver also lists the clients (nvidia-smi's type M+C),
+# except on GPUs older than Volta, where the server holds their memory (CUDA MPS, "nvidia-cuda-mps-server").
 _MPS_SERVER = "nvidia-cuda-mps-server"
 
 
@@ -56,7 +56,7 @@ class Unknown(enum.Enum):
         return "UNKNOWN"
 
     def __bool__(self) -> bool:
-        # `if gpu.status.utilization:` would read "busy" or "idle" into a figure that is neither.
+        # `if gpu.status.utilization:` would treat an unknown figure as "busy" or "idle".
         raise TypeError("UNKNOWN is neither true nor false: test it with `is UNKNOWN`")
 
 
@@ -100,7 +100,7 @@ class Claim:
     waits: bool = False
 
     def __str__(self) -> str:
-        """Return `claimed by maria: train.ipynb, since 14:02`; of this user's own, `claimed by you: …`."""
+        """Return `claimed by maria: train.ipynb, since 14:02`. For this user's: `claimed by you: …`."""
         what = f": {self.notebook}" if self.notebook else ""
         how = f"claimed by {'you' if self.is_own else self.owner}{what},"
         if self.waits:
@@ -111,7 +111,7 @@ class Claim:
 
 
 def idle_text(idle: int | Unknown) -> str:
-    """Return `idle 9 h`; empty under ten minutes, and if nothing is known."""
+    """Return `idle 9 h`. Empty under ten minutes, or if unknown."""
     return "" if idle is UNKNOWN or idle < _IDLE_FROM else f"idle {age_text(idle)}"
 
 
@@ -225,7 +225,7 @@ _NO_FIGURES = GpuStatus()
 
 
 def _is_busy(status: GpuStatus, *more: bool | Unknown) -> bool | Unknown:
-    """Return whether memory, processes or more signs show use; UNKNOWN where none does and one is missing."""
+    """Return whether memory, processes or more signs show use. UNKNOWN if none does and one is missing."""
     has_memory = UNKNOWN if status.memory_used is UNKNOWN else status.memory_used > _IDLE_MEMORY
     users = status.users
     signs = (has_memory, UNKNOWN if users is UNKNOWN else bool(users), *more)
@@ -283,7 +283,7 @@ class MigInstance:
 
 
 class Speed(NamedTuple):
-    """What CUDA can tell the faster of two kinds of GPUs by."""
+    """The figures that show which of two models is faster for CUDA."""
 
     capability: tuple[int, int]  # CUDA's compute capability: (8, 0)
     cores: int  # how many CUDA cores it has
@@ -388,7 +388,7 @@ Device = Gpu | MigInstance
 
 
 def parts(devices: Iterable[Device]) -> tuple[Device, ...]:
-    """Return what CUDA can use of some devices: no GPU that is split by MIG."""
+    """Return the devices that CUDA can use: all except GPUs that are split by MIG."""
     return tuple(device for device in devices if isinstance(device, MigInstance) or not device.is_split)
 
 
@@ -533,16 +533,16 @@ def _plain(value: Any) -> Any:
 
 
 class Counters(NamedTuple):
-    """What a GPU or MIG instance counts: read many times a second while a cell is measured."""
+    """The counters of a GPU or MIG instance, read many times a second while a cell is measured."""
 
     energy: float | Unknown = UNKNOWN  # joules of the whole GPU since the driver was loaded
     utilization: int | Unknown = UNKNOWN  # percent, as in `GpuStatus`
-    memory: Mapping[int, int | Unknown] | Unknown = UNKNOWN  # bytes of each process, by its number
-    work: Mapping[int, int] | Unknown = UNKNOWN  # percent of the time in which its kernels ran, if any did
+    memory: Mapping[int, int | Unknown] | Unknown = UNKNOWN  # bytes of each process, by PID
+    work: Mapping[int, int] | Unknown = UNKNOWN  # percent of the time in which kernels ran, by PID, without 0
 
 
 class Limits(NamedTuple):
-    """What holds a GPU back: read for the GPUs that somebody looks at closely."""
+    """The limits of a GPU, read only for a GPU whose details are shown."""
 
-    power: float | Unknown = UNKNOWN  # watts that it may draw, as the driver enforces it
-    slowdowns: tuple[str, ...] | Unknown = UNKNOWN  # what slows it down now, in a few words each
+    power: float | Unknown = UNKNOWN  # watts, as the driver enforces the limit
+    slowdowns: tuple[str, ...] | Unknown = UNKNOWN  # reasons for lower clocks now, in a few words

@@ -1,11 +1,11 @@
 """Reads NVIDIA's GPUs through NVML, with nvidia-ml-py (`import pynvml`).
 
-Memory, utilization, temperature, power and processes are read for every snapshot. Handles, names, UUIDs and
-MIG instances are kept for a minute. None of NVML's slow calls is made (`nvmlDeviceGetPcieThroughput` sleeps
-20 ms). A driver can be older or newer than pynvml, and other tools replace functions of pynvml: a figure that
-has several calls is read by the newest that works.
+Every snapshot reads memory, utilization, temperature, power and processes. Handles, names, UUIDs and MIG
+instances are kept for a minute. NVML's slow calls are not made (`nvmlDeviceGetPcieThroughput` sleeps 20 ms).
+A driver can be older or newer than pynvml, and other tools replace functions of pynvml. So if several
+functions give a figure, they are tried in turn.
 
-This module imports pynvml, so it is imported for the first snapshot and not before.
+The first snapshot imports this module, which imports pynvml.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ __all__ = ["Nvml"]
 
 T = TypeVar("T")
 
-# For as long as a driver may start, which takes seconds for each GPU.
+# How long a driver may take to start, which takes seconds for each GPU.
 STARTING_SECONDS = 60.0
-# Between two looks at whether the driver has started: nobody notices it, and an interrupt comes at once.
+# Between two checks whether the driver has started. Short, so that an interrupt takes effect at once.
 _LOOK_SECONDS = 0.02
 _SIMULATED = "gpu_magic.devices.simulated"
 
-_ROOM = 64  # processes that are listed in one call
+_ROOM = 64  # processes listed in one call
 
 _NO_NVML = (
     "NVML is missing (libnvidia-ml.so.1), so figures and processes are unknown: in a container, "
@@ -68,19 +68,19 @@ _STARTING = (
 # In the order of NVML's numbers (`nvmlComputeMode_t`).
 _COMPUTE_MODES: tuple[ComputeMode, ...] = ("Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process")
 # NVML's reasons for a lower clock (`nvmlClocksEventReason…`, as bits) that slow work down. Idleness, clocks
-# that a user has set, and those of a display do not.
+# set by a user, and clocks for a display do not.
 _SLOWDOWNS = (
     (0x04, "power limit"),  # SwPowerCap
     (0x20 | 0x40, "heat"),  # SwThermalSlowdown, HwThermalSlowdown
     (0x80, "power supply"),  # HwPowerBrakeSlowdown: the machine asks for it
     (0x10, "another GPU of its sync boost group"),  # SyncBoost
 )
-# HwSlowdown is set together with the reasons of hardware above, and alone where the driver has no finer one.
+# HwSlowdown is set together with the hardware reasons above, or alone if the driver has no finer reason.
 _HARDWARE, _FINER = 0x08, 0x40 | 0x80
 
 
 class _Card:
-    """A GPU as it was found, and the handles to ask for its figures; no handle: it is still to be found."""
+    """The identity of a GPU, and the handles that read its figures. Without a handle, find it first."""
 
     def __init__(self, index: int) -> None:
         self.facts: dict[str, Any] = {"index": index}  # of `Gpu`
@@ -92,7 +92,7 @@ class _Card:
 
 
 class _Library(NamedTuple):
-    """The driver's library, opened: what pynvml calls, the versions without GPUs, and who knows processes."""
+    """The opened library: pynvml's handle, the number of GPUs, the versions, and the table of processes."""
 
     handle: object
     number: int
@@ -101,12 +101,12 @@ class _Library(NamedTuple):
 
 
 class Nvml:
-    """Reads the machine's GPUs. The driver's library is opened for the first read.
+    """Reads the machine's GPUs. The first read opens the driver's library.
 
-    Calls that hang are given up after the `timeout`, and the driver's start after `starting` seconds (None:
-    STARTING_SECONDS). Without persistence mode it starts a GPU for its first user, which takes seconds: in
-    `nvmlInit`, and since NVML 5 in `nvmlDeviceGetHandleByIndex`. `root` has the `proc` and `dev` in which the
-    kernel module tells of GPUs without NVML.
+    A call that hangs is abandoned after `timeout` seconds, the driver's start after `starting` seconds (None:
+    STARTING_SECONDS). Without persistence mode, the driver starts a GPU for its first user, which takes
+    seconds: in `nvmlInit`, and since NVML 5 in `nvmlDeviceGetHandleByIndex`. `root` contains `proc` and
+    `dev`, which show GPUs without NVML.
     """
 
     def __init__(self, timeout: float = 2.0, starting: float | None = None, root: Path = Path("/")) -> None:
@@ -114,7 +114,7 @@ class Nvml:
         self._library: _Library | None = None
         self._simulate: str | None = None
         self._opened_at = -math.inf
-        self._machine = Inventory()  # without GPUs, but for those that are known without NVML
+        self._machine = Inventory()  # without GPUs, except those that were found without NVML
         self._cards: list[_Card] = []
         self._starting = STARTING_SECONDS if starting is None else starting
         self._start_until = -math.inf
@@ -122,12 +122,13 @@ class Nvml:
         self._looked_at = self._watched_from = 0.0
 
     def inventory(self) -> Inventory:
-        """Return all GPUs with their figures now.
+        """Return all GPUs with their current figures.
 
-        It never raises for what a driver can do: what can't be read is UNKNOWN, and `Inventory.problem`
-        or `Gpu.problem` says why. A call that hangs delays it by the timeout; a GPU that is known to hang
-        does not. A driver that starts is waited for, which a line on stderr says, unless nobody asked. An
-        interrupt ends that wait, and the driver goes on starting.
+        No failure of a driver raises an error. A figure that cannot be read is UNKNOWN, and
+        `Inventory.problem` or `Gpu.problem` has the reason. A call that hangs delays the result by the
+        timeout. A GPU that is known to hang does not delay it. If the driver is starting, this waits and
+        prints a line to stderr, but not in a block of `unasked`. An interrupt ends the wait, but not the
+        driver's start.
         """
         if PROBLEM:
             return Inventory(problem=PROBLEM)
@@ -138,18 +139,18 @@ class Nvml:
             if not starting or is_unasked() or time.monotonic() >= self._start_until:
                 return machine
             try:
-                # Without the lock, so that other threads get their answer meanwhile.
+                # Without the lock, so that other threads get an answer meanwhile.
                 while any(map(self._timeout.hangs, starting)) and time.monotonic() < self._start_until:
                     if not is_told:
                         is_told = True
-                        print(_STARTING, file=sys.stderr, flush=True)  # noqa: T201 - it comes while one waits
+                        print(_STARTING, file=sys.stderr, flush=True)  # noqa: T201 - for the user who waits
                     time.sleep(_LOOK_SECONDS)
             except KeyboardInterrupt as interrupt:
                 show_as(interrupt, "KeyboardInterrupt: the NVIDIA driver is still starting.")
                 raise
 
     def limits(self, index: int) -> Limits:
-        """Return what holds a GPU back, by nvidia-smi's number; UNKNOWN where it does not answer."""
+        """Return the limits of the GPU with this nvidia-smi number. UNKNOWN if it does not answer."""
         with self._timeout.lock:
             cards = [card for card in self._answering() if card.facts["index"] == index]
             return next(iter(self._each(cards, _limits)), None) or Limits()
@@ -157,12 +158,12 @@ class Nvml:
     def counters(
         self, uuids: Collection[str], since: int | None, *, with_energy: bool = True
     ) -> dict[str, Counters]:
-        """Return what devices count, by their UUIDs; after `inventory`, which finds them.
+        """Return the counters of devices by UUID. Call `inventory` first, which finds the devices.
 
-        The work of processes is that `since` a moment, in microseconds since 1970, which is what the driver
-        counts in (`nvmlProcessUtilizationSample_t.timeStamp`). None: energy and memory alone are read, which
-        is what is to be known before a block. Energy takes 3 ms to read, and moves ten times a second (on an
-        H200, driver 580.159).
+        The work of processes counts from `since`, in microseconds since 1970, the driver's unit
+        (`nvmlProcessUtilizationSample_t.timeStamp`). With None, only energy and memory are read, as needed
+        before a block. Reading energy takes 3 ms, and energy changes ten times a second (on an H200, driver
+        580.159).
         """
         with self._timeout.lock:
             cards = [card for card in self._answering() if not _handles(card).keys().isdisjoint(uuids)]
@@ -170,7 +171,7 @@ class Nvml:
             def read(card: _Card) -> dict[str, Counters]:
                 handles = {uuid: handle for uuid, handle in _handles(card).items() if uuid in uuids}
                 found = dict.fromkeys(handles, Counters())
-                with contextlib.suppress(pynvml.NVMLError):  # it is lost
+                with contextlib.suppress(pynvml.NVMLError):  # the GPU is lost
                     for uuid, handle in handles.items():
                         found[uuid] = _counters(handle, since, with_energy=with_energy)
                 return found
@@ -179,12 +180,12 @@ class Nvml:
         return {uuid: one for answer in answers if answer for uuid, one in answer.items()}
 
     def look_up(self, pid: int) -> GpuProcess:
-        """Return what is known of a process that the driver has listed, but for its memory."""
+        """Return the facts about a process that the driver has listed, except its memory."""
         found: GpuProcess = (self._library.processes if self._library else ProcessTable()).look_up(pid)
         return found
 
     def close(self) -> None:
-        """Shut NVML down, or take the simulated machine away; the next read opens it again."""
+        """Shut NVML down, and remove a simulated machine. The next read opens the library again."""
         with self._timeout.lock:
             if self._is_ours():
                 self._timeout.call([(("shut down", id(pynvml.nvmlLib)), partial(_ask, "nvmlShutdown"))])
@@ -193,7 +194,7 @@ class Nvml:
             _leave_simulation()
 
     def _look(self) -> tuple[Inventory, list[Hashable]]:
-        """Read all GPUs; return them, and the keys of the calls that hang and may be the driver's start."""
+        """Read all GPUs. Return them, and the keys of the hanging calls that may be starting the driver."""
         began = time.monotonic()
         is_current = (
             self._is_ours()
@@ -208,22 +209,22 @@ class Nvml:
         self._watched_from = before if 0 <= self._looked_at - before <= LONGEST_GAP else 0.0
         answers = list(zip(self._cards, self._each(self._cards, self._read, began), strict=True))
         gpus = tuple(gpu or card.with_problem(HUNG) for card, gpu in answers)
-        # One that was found before has been started.
+        # A GPU that was found before has been started.
         never_found = [card for card, gpu in answers if gpu is None and "uuid" not in card.facts]
         return replace(self._machine, gpus=gpus), list(map(self._key, never_found))
 
     def _key(self, card: _Card) -> Hashable:
-        # A GPU that hangs on one machine can be well on another.
+        # A GPU with the same number on another (simulated) machine may work.
         return id(pynvml.nvmlLib), card.facts["index"]
 
     def _each(
         self, cards: Iterable[_Card], read: Callable[[_Card], T], since: float | None = None
     ) -> list[T | None]:
-        """Return what is read of each GPU; None for one that hangs."""
+        """Return the result of `read` for each GPU. None for one that hangs."""
         return self._timeout.call([(self._key(card), partial(read, card)) for card in cards], since)
 
     def _is_ours(self) -> bool:
-        """Return whether pynvml still has what we opened: others can replace it, or shut it down."""
+        """Return whether pynvml still has the library that we opened. Other code can replace or close it."""
         library, users = self._library, pynvml._nvmlLib_refcount  # noqa: SLF001
         return library is not None and pynvml.nvmlLib is library.handle and users > 0
 
@@ -232,13 +233,13 @@ class Nvml:
         return [card for card in self._cards if card.handle is not None] if self._is_ours() else []
 
     def _open(self) -> list[Hashable]:
-        """Open the library, unless it is open, and count the GPUs; return as `_look` the call that hangs.
+        """Open the library if necessary, and count the GPUs. Return the key of a hanging call, as `_look`.
 
-        The GPUs themselves are found when they are read, so that one that hangs delays no other.
+        The GPUs are found only when they are read, so that a hanging GPU does not delay the others.
         """
         simulate = self._simulate = os.environ.get("GPU_MAGIC_SIMULATE")
         key = ("open", simulate)
-        if not self._is_ours():  # it can have been opened since that was given up
+        if not self._is_ours():  # an abandoned call can have opened it since
             self._library = self._timeout.late(key) or self._library
         before = self._library if self._is_ours() else None
         if before is None and not self._timeout.hangs(key):
@@ -256,7 +257,7 @@ class Nvml:
             self._machine, self._cards = machine, []
             return [key] if before is None and machine.problem is HUNG_DRIVER else []
         if before and before.handle is library.handle and library.number == len(self._cards):
-            for card in self._cards:  # kept, as a GPU that is lost by now is shown with its name
+            for card in self._cards:  # kept, so that a lost GPU is still shown with its name
                 card.handle = None
         else:
             self._cards = list(map(_Card, range(library.number)))
@@ -275,7 +276,7 @@ class Nvml:
             rates = _ask("nvmlDeviceGetUtilizationRates", handle)
             power = _ask("nvmlDeviceGetPowerUsage", handle)  # milliwatts
             sensor = pynvml.NVML_TEMPERATURE_GPU
-            # The first is deprecated, and faster: it needs no structure.
+            # nvmlDeviceGetTemperature is deprecated, but faster, because it needs no structure.
             newer = ("nvmlDeviceGetTemperatureV", handle, sensor)
             status = GpuStatus(
                 used,
@@ -297,7 +298,7 @@ class Nvml:
         return replace(instance, memory_total=total, status=status)
 
     def _running(self, handle: Any) -> tuple[GpuProcess, ...] | Unknown:
-        """Return the processes with compute memory, without those that only draw (a desktop)."""
+        """Return the processes with compute memory, not those that only draw (a desktop)."""
         running = _processes(handle)
         if running is UNKNOWN or self._library is None:
             return UNKNOWN
@@ -311,17 +312,17 @@ class Nvml:
 
 
 def _ask(function: str | Callable[..., Any], *arguments: Any, other: tuple[Any, ...] = ()) -> Any:
-    """Return what a function of pynvml returns; UNKNOWN where the driver refuses.
+    """Call a function of pynvml. Return UNKNOWN if the driver refuses.
 
-    `other` is a function with its arguments, for a driver or a pynvml that has no such one. That the GPU is
-    lost is raised: none of its figures can be read.
+    `other` is a function with its arguments, for a driver or a pynvml that lacks the first one. If the GPU is
+    lost, it raises, because none of the GPU's figures can be read.
     """
     try:
         call = getattr(pynvml, function) if isinstance(function, str) else function
         return call(*arguments)
     except pynvml.NVMLError_GpuIsLost:
         raise
-    # TypeError: gpustat, once imported, has replaced functions of pynvml by its own, which take no version.
+    # TypeError: when imported, gpustat replaces functions of pynvml with its own, without a version argument.
     except (pynvml.NVMLError_FunctionNotFound, AttributeError, TypeError):
         return _ask(*other) if other else UNKNOWN
     except (pynvml.NVMLError, UnicodeDecodeError):
@@ -329,14 +330,14 @@ def _ask(function: str | Callable[..., Any], *arguments: Any, other: tuple[Any, 
 
 
 def _memory(handle: Any) -> tuple[int | Unknown, int | Unknown, int | Unknown]:
-    """Return total, used and free bytes: nvidia-smi's, without what the driver reserves for itself."""
+    """Return total, used and free bytes as nvidia-smi does. Used is without the driver's own memory."""
     before_r510 = ("nvmlDeviceGetMemoryInfo", handle)
     memory = _ask("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2, other=before_r510)
     return (UNKNOWN,) * 3 if memory is UNKNOWN else (memory.total, memory.used, memory.free)
 
 
 def _processes(handle: Any) -> dict[int, int | Unknown] | Unknown:
-    """Return the bytes of each process with compute memory, by its number."""
+    """Return the bytes of each process with compute memory, by PID."""
     before_r510 = (_list_processes, handle, "nvmlDeviceGetComputeRunningProcesses_v2")
     newest = "nvmlDeviceGetComputeRunningProcesses_v3"
     found: dict[int, int | Unknown] | Unknown = _ask(_list_processes, handle, newest, other=before_r510)
@@ -344,7 +345,7 @@ def _processes(handle: Any) -> dict[int, int | Unknown] | Unknown:
 
 
 def _list_processes(handle: Any, function: str) -> dict[int, int | Unknown]:
-    """Do in one call what pynvml's function does in two; it also makes an object of each process."""
+    """List processes with one NVML call. pynvml's function makes two, and an object for each process."""
     count, room = c_uint(_ROOM), _ROOM
     call = pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001
     while True:
@@ -355,7 +356,7 @@ def _list_processes(handle: Any, function: str) -> dict[int, int | Unknown]:
         count.value = room = 2 * count.value  # more may come meanwhile
     pynvml._nvmlCheckReturn(status)  # noqa: SLF001
     hidden = pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value
-    # Number, bytes, and the MIG instance's two numbers; to read a structure's fields takes ten times as long.
+    # PID, bytes, and two numbers of the MIG instance. Reading a structure's fields takes ten times as long.
     found = iter_unpack("IQII", bytes(array)[: count.value * sizeof(pynvml.c_nvmlProcessInfo_v3_t)])
     return {pid: UNKNOWN if memory == hidden else memory for pid, memory, _, _ in found}
 
@@ -374,7 +375,7 @@ def _counters(handle: Any, since: int | None, *, with_energy: bool) -> Counters:
 
 
 def _work(handle: Any, since: int) -> dict[int, int] | Unknown:
-    """Return how busy each process has kept a GPU, in percent."""
+    """Return the work of each process on a GPU, in percent."""
     try:
         samples = pynvml.nvmlDeviceGetProcessUtilization(handle, since)
     except pynvml.NVMLError_GpuIsLost:
@@ -395,7 +396,7 @@ def _limits(card: _Card) -> Limits:
         power = _ask("nvmlDeviceGetEnforcedPowerLimit", card.handle)  # milliwatts
         before_r535 = ("nvmlDeviceGetCurrentClocksThrottleReasons", card.handle)
         reasons = _ask("nvmlDeviceGetCurrentClocksEventReasons", card.handle, other=before_r535)
-    except pynvml.NVMLError:  # it is lost, and the next snapshot says so
+    except pynvml.NVMLError:  # the GPU is lost, which the next snapshot shows
         return Limits()
     slowdowns: tuple[str, ...] | Unknown = UNKNOWN
     if reasons is not UNKNOWN:
@@ -407,7 +408,7 @@ def _limits(card: _Card) -> Limits:
 def _open_library(before: _Library | None, simulate: str | None) -> _Library:
     """Open the library, unless it is still open, and count the GPUs."""
     if simulate:
-        from gpu_magic.devices.simulated import ensure  # it is large, and needed by few
+        from gpu_magic.devices.simulated import ensure  # large, and rarely needed
 
         ensure(simulate)
     else:
@@ -415,7 +416,7 @@ def _open_library(before: _Library | None, simulate: str | None) -> _Library:
     if before is None or pynvml.nvmlLib is not before.handle:
         pynvml.nvmlInit()
     handle, count = pynvml.nvmlLib, pynvml.nvmlDeviceGetCount()
-    # A simulated machine has its own processes. Where the package was not imported, there is none.
+    # A simulated machine has its own processes. If the package was not imported, there is no such machine.
     simulated = sys.modules.get(_SIMULATED)
     pretended = simulated.machine_of(handle) if simulated else None
     version = _ask("nvmlSystemGetCudaDriverVersion")  # 13000 for CUDA 13.0
@@ -433,7 +434,7 @@ def _leave_simulation() -> None:
 
 
 def _find(card: _Card) -> None:
-    """Find the handle of a GPU, what it is, and its MIG instances."""
+    """Find the handle of a GPU, its identity, and its MIG instances."""
     index = card.facts["index"]
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     pci = _ask("nvmlDeviceGetPciInfo", handle)

@@ -1,4 +1,4 @@
-"""Whose a process is, its name and its notebook, given its number: from /proc; and what it is called."""
+"""The owner, the name and the notebook of a process, read from /proc, and its name for display."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ __all__ = [
 _INITIAL_NAMESPACE = "pid:[4026531836]"
 _LONGEST_NAME = 40
 _MOST_KEPT = 4096
-_NOTEBOOK = b"JPY_SESSION_NAME="  # jupyter_server gives it to each kernel: the path of its notebook
-_PIECE, _MOST_PIECES = 16 << 10, 64  # bytes that are read at once, and how often: 1 MiB of an environment
-_MOST_ANCESTORS = 64  # a chain of many others' processes is not to keep anybody busy
+_NOTEBOOK = b"JPY_SESSION_NAME="  # jupyter_server sets it for each kernel: the path of its notebook
+_PIECE, _MOST_PIECES = 16 << 10, 64  # bytes of a read, and the most reads: 1 MiB of an environment
+_MOST_ANCESTORS = 64  # limits the work for a long chain of processes
 
 
 class ProcessTable:
     """Owners and names of processes, from /proc.
 
-    The driver reports the host's process numbers. In a container they are not ours: a number may be absent or
-    belong to another process. So there every process is UNKNOWN, rather than attributed to the wrong user.
+    The driver reports the host's PIDs. In a container, such a PID may be absent or belong to another process.
+    So in a container, names and owners are UNKNOWN rather than wrong.
 
-    The owner is the effective one, from `os.stat` of /proc/PID (2 µs); psutil returns the real one, in 15
-    times that. Names and notebooks are kept for as long as /proc/PID is the same inode, which ends with the
-    process.
+    The owner is the effective user, from `os.stat` of /proc/PID (2 µs). psutil returns the real user and
+    takes 15 times as long. Names and notebooks are kept while /proc/PID is the same inode, which ends with
+    the process.
     """
 
     def __init__(self) -> None:
@@ -56,14 +56,14 @@ class ProcessTable:
         self._numbers_are_ours = numbers_are_ours()
 
     def look_up(self, pid: int, memory: int | Unknown = UNKNOWN, work: int | Unknown = UNKNOWN) -> GpuProcess:
-        """Return a process with its bytes on a GPU; if it can't be seen, or has gone, no more is known."""
+        """Return a process with its bytes on a GPU. All else is UNKNOWN if it cannot be seen or has ended."""
         if not self._numbers_are_ours:
             return GpuProcess(pid, memory=memory, work=work)
         try:
-            found = os.stat(f"/proc/{pid}")  # noqa: PTH116 - pathlib's costs twice the call itself
+            found = os.stat(f"/proc/{pid}")  # noqa: PTH116 - pathlib takes twice as long
         except OSError:
             return GpuProcess(pid, memory=memory, work=work)
-        # After a fork other processes are descendants.
+        # With this process's PID, because `mine` differs in a forked child.
         key = found.st_ino, found.st_ctime, found.st_uid, os.getpid()
         known, process = self._known.get(pid, (None, None))
         if process is None or known != key:
@@ -71,14 +71,14 @@ class ProcessTable:
         age = age_of(process.started)
         if (process.memory, process.age, process.work) != (memory, age, work):
             process = replace(process, memory=memory, age=age, work=work)
-        if len(self._known) >= _MOST_KEPT:  # a kernel can run for weeks, and processes come and go
+        if len(self._known) >= _MOST_KEPT:  # a kernel can run for weeks and see many processes
             self._known.clear()
         self._known[pid] = key, process
         return process
 
 
 def read_process(pid: int) -> GpuProcess:
-    """Read what /proc has of a process of this PID namespace; `started` is UNKNOWN when it has ended."""
+    """Read a process of this PID namespace from /proc. `started` is UNKNOWN if it has ended."""
     try:
         uid = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116
     except OSError:
@@ -99,7 +99,7 @@ def read_process(pid: int) -> GpuProcess:
 
 @cache
 def owner_name(uid: int) -> str:
-    """Return a user's name as it is shown: printable, and not too long; `uid 1234` where there is none."""
+    """Return a user's name for display: printable, and not too long. `uid 1234` if there is none."""
     import pwd  # not on Windows
 
     try:
@@ -109,7 +109,7 @@ def owner_name(uid: int) -> str:
 
 
 def numbers_are_ours() -> bool:
-    """Return whether the driver's process numbers are this process's: in a container they are the host's."""
+    """Return whether the driver's PIDs are valid in this process. In a container they are the host's."""
     try:
         return os.readlink("/proc/self/ns/pid") == _INITIAL_NAMESPACE  # noqa: PTH115
     except OSError:
@@ -117,12 +117,12 @@ def numbers_are_ours() -> bool:
 
 
 def name_text(name: str) -> str:
-    """Return a process's or a user's name as it is shown: printable, and not too long."""
+    """Return a process's or a user's name for display: printable, and not too long."""
     return shortened(name, _LONGEST_NAME)
 
 
 def _name(pid: int) -> str | Unknown:
-    """Name a process by its script or module where Python runs it, else by its program."""
+    """Name a process by its script or module if Python runs it, else by its program."""
     try:
         arguments = _read(f"/proc/{pid}/cmdline").decode("utf-8", "replace").split("\0")
     except OSError:
@@ -151,18 +151,18 @@ def _comm(pid: int) -> str | Unknown:
 
 
 def is_mine(pid: int) -> bool:
-    """Return whether a process is this one or a descendant (a worker of a DataLoader, say)."""
+    """Return whether a process is this one or a descendant (for example a worker of a DataLoader)."""
     me = os.getpid()
     return pid == me or (_has_children() and descends_from(pid, (me,)))
 
 
 def descends_from(pid: int, ancestors: Container[int]) -> bool:
-    """Return whether a process was started by one of others, or by one that these have started."""
+    """Return whether a process descends from one of these processes."""
     for _ in range(_MOST_ANCESTORS):
         if pid <= 1:
             break
         try:
-            # The program's name is in parentheses and can hold any character, ")" too.
+            # The program's name is in parentheses and can contain any character, also ")".
             pid = int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             return False
@@ -172,7 +172,7 @@ def descends_from(pid: int, ancestors: Container[int]) -> bool:
 
 
 def _has_children() -> bool:
-    """Return whether this process has child processes: one system call, which leaves them as they are."""
+    """Return whether this process has children, by one system call that does not reap them."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -181,31 +181,31 @@ def _has_children() -> bool:
 
 
 def start_of(pid: int) -> int | Unknown:
-    """Return when a process was started, as `GpuProcess` has it."""
+    """Return when a process started, in the unit of `GpuProcess.started`. UNKNOWN if it has ended."""
     try:
-        # The name before it is in parentheses and can hold anything. This is the 22nd field in proc(5).
+        # The name in parentheses can contain anything. The start is the 22nd field in proc(5).
         fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
         state, started = fields[0], int(fields[19])
     except (OSError, ValueError, IndexError):
         return UNKNOWN
-    return UNKNOWN if state in (b"Z", b"X") else started  # ended, and only its parent has not asked yet
+    return UNKNOWN if state in (b"Z", b"X") else started  # ended, but not yet reaped by its parent
 
 
 def age_of(started: int | Unknown) -> int | Unknown:
-    """Return whole seconds since a process was started."""
+    """Return the whole seconds since a process started."""
     if started is UNKNOWN:
         return UNKNOWN
-    # CLOCK_BOOTTIME, as the kernel's own: it goes on while the machine is suspended.
+    # CLOCK_BOOTTIME, as Linux uses, because it also counts while the machine is suspended.
     return int(max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")))
 
 
 def _is_own(pid: int) -> bool:
-    """Return whether a process's user IDs are all those of this process's user.
+    """Return whether all user IDs of a process are the real user ID of this process.
 
-    The owner of /proc/PID is not asked: that is root for a process that can't be dumped.
+    The owner of /proc/PID is no answer, because it is root for a process that cannot be dumped.
     """
     try:
-        # "Uid:" comes before the supplementary groups, and the name is escaped.
+        # No earlier line can contain "\nUid:", because the process's name is escaped.
         users = _read(f"/proc/{pid}/status").partition(b"\nUid:")[2].partition(b"\n")[0]
     except OSError:
         return False
@@ -213,7 +213,7 @@ def _is_own(pid: int) -> bool:
 
 
 def _notebook(pid: int) -> str:
-    """Return the path of a process's notebook; empty where there is none, or that is not ours to read."""
+    """Return the path of a process's notebook. Empty if there is none, or it cannot be read."""
     try:
         variables = _read(f"/proc/{pid}/environ").split(b"\0")
     except OSError:
@@ -223,7 +223,7 @@ def _notebook(pid: int) -> str:
 
 
 def _read(path: str) -> bytes:
-    """Return what a file of /proc has, in a quarter of the time that `open` and a large buffer take."""
+    """Read a file of /proc, in a quarter of the time that `open` and a large buffer take."""
     file, pieces = os.open(path, os.O_RDONLY), list[bytes]()
     try:
         while len(pieces) < _MOST_PIECES and (piece := os.read(file, _PIECE)):
@@ -234,18 +234,18 @@ def _read(path: str) -> bytes:
 
 
 class PythonLine(NamedTuple):
-    """The parts of a command line."""
+    """The parts of the command line of Python."""
 
-    kind: str  # "script", "module" or "code"; empty where there is none of them: `python`, `python -V`
+    kind: str  # "script", "module" or "code"; empty if there is none of them: `python`, `python -V`
     name: str  # the script's path, or the module; empty for code
-    options: int  # how many words are Python's own options, and for a module or code what follows -m or -c
-    is_answer: bool  # whether Python answers and ends, whatever else is there: `-V`, `--help`
+    options: int  # how many words are options of Python, with the argument of -m or -c
+    is_answer: bool  # whether Python only prints an answer and ends: `-V`, `--help`
 
 
 def read_python_line(words: Sequence[str]) -> PythonLine:
-    """Read what follows `python` (3.14).
+    """Read the words after `python` (3.14).
 
-    Short options can be bundled (`-Ic CODE`, `-mMODULE`). Those before "c", "m", "W" or "X" take no value.
+    Short options can be bundled (`-Ic CODE`, `-mMODULE`). Those before "c", "m", "W" or "X" have no value.
     """
     place, is_answer = 0, False
     while place < len(words) and words[place].startswith("-") and words[place] != "-":
@@ -268,9 +268,9 @@ def read_python_line(words: Sequence[str]) -> PythonLine:
 
 
 class ProcessNames:
-    """Names of processes, given all that are shown together.
+    """Names of processes that are shown together.
 
-    A notebook is its file's name, with folders only as far as they tell it from others of that name.
+    A notebook has the name of its file, with only as many folders as make the name unique.
     """
 
     def __init__(self, processes: Iterable[GpuProcess]) -> None:
@@ -278,7 +278,7 @@ class ProcessNames:
         self._notebooks = {path: _shortest(path, paths) for path in paths}
 
     def line(self, process: GpuProcess) -> str:
-        """Return `maria: train.py, 59.6 GiB, for 3 h, idle 2 h`; of this user's own, `you: …`."""
+        """Return `maria: train.py, 59.6 GiB, for 3 h, idle 2 h`. For this user's processes: `you: …`."""
         owner = "this kernel" if process.mine else "you" if process.is_own else process.owner
         memory = "?" if process.memory is UNKNOWN else bytes_text(process.memory)
         facts = [self.name(process), memory]
@@ -289,18 +289,18 @@ class ProcessNames:
         return printable(f"{'owner unknown' if owner is UNKNOWN else owner}: {', '.join(facts)}")
 
     def name(self, process: GpuProcess) -> str:
-        """Return `train.ipynb` of a kernel, else `train.py`, or `process 4711` where nothing is known."""
+        """Return `train.ipynb` for a kernel, else `train.py`, or `process 4711` if the name is unknown."""
         if process.is_kernel:
             return self.notebook(process)
         return f"process {process.pid}" if process.name is UNKNOWN else process.name
 
     def notebook(self, process: GpuProcess) -> str:
-        """Return the notebook of a kernel, or of what was started in one; empty for none."""
+        """Return the notebook of a kernel, or of a process that a kernel started. Empty if there is none."""
         return name_text(self._notebooks.get(process.notebook) or process.notebook.rpartition("/")[2])
 
 
 def _shortest(path: str, paths: Collection[str]) -> str:
-    """Return the shortest end of a path, in whole folders, that is not the end of another one."""
+    """Return the shortest end of a path, in whole folders, that is not the end of another path."""
     parts = path.split("/")
     for count in range(1, len(parts)):
         end = "/".join(parts[-count:])

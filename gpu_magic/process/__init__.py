@@ -1,1 +1,1 @@
-"""What this process is and was given, its variables, and whether CUDA has started, since when, by what."""
+"""The kind of this process, its variables, the GPUs it was given, and when and how CUDA started."""

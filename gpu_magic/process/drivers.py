@@ -1,20 +1,20 @@
-"""Has CUDA, or AMD's ROCm, started in this process? The driver's library is asked, never loaded or started.
+"""Asks whether CUDA, or AMD's ROCm, has started in this process, without loading or starting its library.
 
-It is looked up with RTLD_NOLOAD: if nothing has loaded it, nothing has started it.
+The library is looked up with RTLD_NOLOAD. If nothing has loaded it, nothing has started it.
 
-CUDA: `cuDeviceGetCount` returns CUDA_ERROR_NOT_INITIALIZED (3) until cuInit was called, and after it 0, or
-CUDA_ERROR_NO_DEVICE (100) if CUDA_VISIBLE_DEVICES names no GPU (CUDA driver API, "Initialization"). Any other
-answer means that CUDA can't be used: the CUDA toolkit's stub of the library gives 34, for example.
-`cuDriverGetVersion` is not a test: it also answers before.
+CUDA: `cuDeviceGetCount` returns CUDA_ERROR_NOT_INITIALIZED (3) before cuInit is called. After cuInit, it
+returns 0, or CUDA_ERROR_NO_DEVICE (100) if CUDA_VISIBLE_DEVICES names no GPU (CUDA driver API,
+"Initialization"). Any other result means that CUDA cannot be used. For example, the CUDA toolkit's stub of
+the library returns 34. `cuDriverGetVersion` is not a test, because it also works before cuInit.
 
-ROCm: `hsa_system_get_info` returns HSA_STATUS_ERROR_NOT_INITIALIZED (0x100B) until hsa_init was called (HSA
-Runtime Programmer's Reference Manual 1.2, "hsa_system_get_info"), which HIP does when it is first used (clr,
-rocdevice.cpp, `Device::init`). An open /dev/kfd is no such sign: AMD SMI also opens it, for a moment
-(rocm_smi_kfd.cc, `get_used_memory`).
+ROCm: `hsa_system_get_info` returns HSA_STATUS_ERROR_NOT_INITIALIZED (0x100B) before hsa_init is called (HSA
+Runtime Programmer's Reference Manual 1.2, "hsa_system_get_info"). HIP calls hsa_init at its first use (clr,
+rocdevice.cpp, `Device::init`). An open /dev/kfd is no sign of a start, because AMD SMI also opens it for a
+moment (rocm_smi_kfd.cc, `get_used_memory`).
 
-A child forked after that can use neither, and there CUDA's driver answers 3 again. So the driver is asked
-before every fork, and the process in which it was seen to be started is remembered: see also triton #10443.
-`import gpu_magic` loads this module for that.
+A child that is forked after the start can use neither, and CUDA's driver returns 3 again in it. So the driver
+is asked before every fork, and the PID in which it had started is kept: see also triton #10443. For this,
+`import gpu_magic` loads this module.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["Driver", "State", "driver", "probe", "use_driver"]
 
 _SUCCESS, _NOT_INITIALIZED, _NO_DEVICE = 0, 3, 100
 _HSA_VERSION_MAJOR = 0  # HSA_SYSTEM_INFO_VERSION_MAJOR, 16 bits
-# A flag in /proc/self/stat: forked, and has not run another program since (Linux, include/linux/sched.h).
+# A flag in /proc/self/stat: forked, and no exec since (Linux, include/linux/sched.h).
 _PF_FORKNOEXEC = 0x40
 
 
@@ -43,12 +43,12 @@ class State(enum.Enum):
     """Whether this process can still change its visible devices."""
 
     ABSENT = "absent"  # the CUDA driver library is not loaded
-    LIVE = "live"  # loaded, and not started
-    FROZEN = "frozen"  # started: CUDA_VISIBLE_DEVICES was read, and is not read again
-    FORKED = "forked"  # a child forked after that: CUDA can't be used here
+    LIVE = "live"  # loaded, but not started
+    FROZEN = "frozen"  # started: CUDA does not read CUDA_VISIBLE_DEVICES again
+    FORKED = "forked"  # a child that was forked after the start: CUDA cannot be used here
     UNKNOWN = "unknown"  # this platform gives no way to ask
-    UNCLEAR = "unclear"  # forked with the library loaded: it may have been started before the fork
-    BROKEN = "broken"  # the library answers that CUDA can't be used
+    UNCLEAR = "unclear"  # forked with the library loaded: CUDA may have started before the fork
+    BROKEN = "broken"  # the library reports that CUDA cannot be used
 
     @property
     def can_change(self) -> bool:
@@ -59,20 +59,20 @@ class Driver:
     """The CUDA driver library, once something has loaded it. It is never unloaded again."""
 
     vendor: Literal["nvidia", "amd"] = "nvidia"
-    started_with: Variables  # as they were when it was first seen to be started
+    started_with: Variables  # when CUDA was first seen to have started
     _names: tuple[str, ...] = ("libcuda.so.1",)
 
     def __init__(self) -> None:
-        self.error = 0  # its last answer, if that means that CUDA can't be used
-        self.library: Any = None  # once it was seen to be loaded
-        self.started_in: int | None = None  # the process in which it was seen to be started
-        # A library that is there before us in a forked process can have been started before the fork.
+        self.error = 0  # the driver's last answer, if it means that CUDA cannot be used
+        self.library: Any = None  # once it is loaded
+        self.started_in: int | None = None  # the PID in which CUDA was first seen to have started
+        # If a forked process has the library before gpu_magic, CUDA may have started before the fork.
         self._may_be_forked = self._find() is not None and _is_forked_process()
 
     def is_started(self) -> bool:
-        """Return whether CUDA was started, in this process or in one that it was forked from.
+        """Return whether CUDA has started, in this process or in one that it was forked from.
 
-        It takes about 20 µs until the library is loaded, and 1 µs from then on.
+        A call takes about 20 µs before the library is loaded, and 1 µs after that.
         """
         if self.started_in is None and (library := self._find()) is not None and self._ask(library):
             self.started_in, self.started_with = os.getpid(), variables_now()
@@ -90,9 +90,9 @@ class Driver:
         return State.UNCLEAR if self._may_be_forked else State.LIVE
 
     def devices(self) -> tuple[str, ...]:
-        """Return the UUIDs of CUDA's `cuda:0`, `cuda:1`, …: what it was started with in this process.
+        """Return the UUIDs of `cuda:0`, `cuda:1`, …, if CUDA has started in this process.
 
-        They lack the "GPU-" or "MIG-" of NVML: `8f3a1c52-…`. One is empty if the driver does not give it.
+        They lack the "GPU-" or "MIG-" of NVML: `8f3a1c52-…`. A UUID is empty if the driver does not give it.
         """
         if self.state() is not State.FROZEN:
             return ()
@@ -125,7 +125,7 @@ class Driver:
 
             for name in self._names:
                 try:
-                    # CDLL would do the same, and take three times as long to find nothing.
+                    # CDLL takes three times as long if the library is not loaded.
                     handle = dlopen(name, os.RTLD_NOLOAD | os.RTLD_LAZY)
                 except OSError:
                     continue
@@ -137,16 +137,16 @@ class Driver:
 
 
 class _RocmRuntime(Driver):
-    """The library of AMD's ROCm runtime, once something has loaded it, as HIP does.
+    """The library of AMD's ROCm runtime, once HIP or other code has loaded it.
 
-    It does not tell which devices it was started with: `started_with` does.
+    It does not report the devices of this process. `started_with` shows which devices they are.
     """
 
     vendor = "amd"
     _names = ("libhsa-runtime64.so.1", "libhsa-runtime64.so")  # the second in PyTorch's own packages
 
     def is_started(self) -> bool:
-        """Ask only if amdsmi is there: without it no AMD GPU is chosen, and to look takes 60 µs a cell."""
+        """Search only if amdsmi is installed. Else no AMD GPU can be chosen, and a search takes 60 µs."""
         return (self.library is not None or _has_amdsmi()) and super().is_started()
 
     def _ask(self, library: Any) -> bool:
@@ -162,7 +162,7 @@ def _has_amdsmi() -> bool:
 
 
 def _is_forked_process() -> bool:
-    """Return whether this process was forked and runs the same program since (Linux); False if unknown."""
+    """Return whether this process was forked without an exec since (Linux). False if unknown."""
     try:
         with open("/proc/self/stat", "rb") as file:  # noqa: PTH123
             return bool(int(file.read().rpartition(b")")[2].split()[6]) & _PF_FORKNOEXEC)
@@ -175,9 +175,9 @@ _rocm = _RocmRuntime()
 
 
 def driver() -> Driver:
-    """Return the driver of this process; within `testing.simulate`, a simulated one.
+    """Return the driver of this process, or within `testing.simulate`, a simulated driver.
 
-    It is ROCm's runtime if something has loaded that, and CUDA was not started.
+    It is ROCm's runtime if other code has loaded that runtime, and CUDA has not started.
     """
     if _driver is _cuda and _cuda.started_in is None:
         _rocm.is_started()
@@ -187,7 +187,7 @@ def driver() -> Driver:
 
 
 def use_driver(other: Driver) -> Driver:
-    """Ask another driver from now on; return the one before."""
+    """Ask another driver from now on. Return the previous driver."""
     global _driver
     before, _driver = _driver, other
     return before

@@ -1,6 +1,6 @@
-"""Which program this process is, and its variables, as launched and as set: they change nowhere else.
+"""The kind of this process, and its variables at launch and now. Only this module changes them.
 
-`import gpu_magic` loads this module, so that a forked child knows what they were at the fork.
+`import gpu_magic` loads this module, so that a forked child knows the variables at the fork.
 """
 
 from __future__ import annotations
@@ -33,31 +33,32 @@ _at_start: dict[str, str] | None = None  # the environment
 
 
 def variables_now(environment: Mapping[str, str] | None = None) -> Variables:
-    """Return the variables that say which GPUs this process sees, or one with another environment."""
+    """Return the variables that decide which GPUs a process with this or another environment sees."""
     from gpu_magic.process.mask import NAMES, Variables  # `%load_ext` needs neither
 
     return Variables(*map((os.environ if environment is None else environment).get, NAMES))
 
 
 def note_variables(cells: Iterable[str] = ()) -> None:
-    """Note the variables, the first time, unless one of the cells that have run names them."""
+    """Record the variables at the first call, unless a cell that has run names one of them."""
     global _at_start  # noqa: PLW0603 - a process starts once
     if _at_start is None and not any("_VISIBLE_DEVICES" in cell for cell in cells):
         _at_start = dict(os.environ)
 
 
 def variables_at_start() -> Variables:
-    """Return the variables as they were before the first cell, or at the fork; else as launched.
+    """Return the variables before the first cell or at the fork, or else at the launch.
 
-    A startup file of IPython, or sitecustomize, can set them after the process was launched.
+    A startup file of IPython, or sitecustomize, can set them after the launch.
     """
     return variables_now(launch_environment() if _at_start is None else _at_start)
 
 
 def launch_environment() -> dict[str, str]:
-    """Return the environment that this process was launched with, whatever was set since (Linux: /proc).
+    """Return the environment at the launch of this process, from /proc (Linux).
 
-    Elsewhere, or if a program has written its title over it (setproctitle does), return that of now.
+    On other systems, or if the process has overwritten it with a title (setproctitle does), return the
+    current environment.
     """
     try:
         with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
@@ -69,12 +70,12 @@ def launch_environment() -> dict[str, str]:
         if equals and name.split() != [name]:
             return dict(os.environ)
         if equals:
-            launched.setdefault(os.fsdecode(name), os.fsdecode(value))  # getenv also takes the first
+            launched.setdefault(os.fsdecode(name), os.fsdecode(value))  # getenv also returns the first
     return launched or dict(os.environ)
 
 
 class EnvironmentChanges:
-    """The variables that we have set, each with its value before and ours."""
+    """The variables that gpu_magic has set, each with its previous value and its new value."""
 
     def __init__(self) -> None:
         self._changes: dict[str, tuple[str | None, str | None]] = {}
@@ -87,7 +88,7 @@ class EnvironmentChanges:
         return list(self._changes)
 
     def set(self, name: str, value: str | None) -> None:
-        """Set a variable; None removes it. Its value before is the one that somebody else has set last."""
+        """Set a variable. None removes it. The value to restore is the last one that other code has set."""
         before = self._changes[name][0] if name in self and self.is_unchanged(name) else os.environ.get(name)
         self._changes[name] = before, value
         set_variable(name, value)
@@ -96,7 +97,7 @@ class EnvironmentChanges:
         return os.environ.get(name) == self._changes[name][1]
 
     def restore(self, names: Iterable[str]) -> list[str]:
-        """Give variables their values before, unless somebody else has changed them; return which changed."""
+        """Restore variables, unless other code has changed them since. Return the names that changed."""
         changed = []
         for name in names:
             is_ours, (before, ours) = self.is_unchanged(name), self._changes.pop(name)
@@ -106,12 +107,12 @@ class EnvironmentChanges:
         return changed
 
     def forget(self) -> None:
-        """Leave what is still set as it is."""
+        """Forget the values to restore. The variables stay as they are."""
         self._changes.clear()
 
 
 def set_variable(name: str, value: str | None) -> None:
-    """Set a variable, without remembering its value before; None removes it."""
+    """Set a variable without a value to restore. None removes it."""
     if value is None:
         os.environ.pop(name, None)
     else:
@@ -119,27 +120,27 @@ def set_variable(name: str, value: str | None) -> None:
 
 
 def _kernel_app() -> Any:
-    """Return the application of the Jupyter kernel that this process is; None if it is not one."""
+    """Return the application of this Jupyter kernel. None if this process is not a Jupyter kernel."""
     module: Any = sys.modules.get("ipykernel.kernelapp")  # a kernel has imported it
     is_kernel = module is not None and module.IPKernelApp.initialized()
     return module.IPKernelApp.instance() if is_kernel else None
 
 
 def connection_file() -> str:
-    """Return the connection file of the Jupyter kernel that this process is; empty if it is not one."""
+    """Return the connection file of this Jupyter kernel. Empty if this process is not a Jupyter kernel."""
     app = _kernel_app()
     file: str = "" if app is None else app.abs_connection_file
     return file if os.path.isabs(file) else ""  # noqa: PTH117 - pathlib takes ten times as long
 
 
 def program() -> Program:
-    """Return what this process is: a Jupyter kernel, unattended or not, IPython in a terminal, or Python.
+    """Return the kind of this process: a Jupyter kernel, unattended or not, terminal IPython, or Python.
 
-    A kernel is unattended if a program runs a notebook in it and does not start it again: nbclient (0.11;
+    A kernel is unattended if a program runs a notebook in it and does not restart it. nbclient (0.11;
     papermill, nbconvert, Quarto), nbval and testbook make a kernel manager without naming a connection file,
-    and when their kernel ends, the run fails. Then jupyter_client gives the file a name from
+    and their run fails when the kernel ends. jupyter_client then names the file by
     `tempfile.mkstemp(".json")` (`write_connection_file`, jupyter_client 8.10). Jupyter servers, consoles and
-    editors restart kernels, and name their connection files (`kernel-<id>.json`).
+    editors restart kernels and name their connection files (`kernel-<id>.json`).
     """
     if file := connection_file():
         import re  # IPython has imported it
@@ -151,17 +152,17 @@ def program() -> Program:
 
 
 def saved_choices_folder() -> str:
-    """Return the folder in which this user's kernels save choices; empty if this process is not one.
+    """Return the folder in which this user's kernels save choices. Empty if this process is not a kernel.
 
-    It is in Jupyter's runtime directory, which belongs to the user. The connection file can lie elsewhere, as
-    in the folder for temporary files, which everybody can write to.
+    The folder is in Jupyter's runtime directory, which belongs to the user. The connection file can be in
+    another folder, such as the folder for temporary files, where everybody can write.
     """
     app = _kernel_app()
     return os.path.join(app.connection_dir, "gpu_magic") if app else ""  # noqa: PTH118
 
 
 def has_saved_choices() -> bool:
-    """Return whether one of this user's kernels has saved a choice; `restart.saved` finds out which."""
+    """Return whether one of this user's kernels has saved a choice. `restart.saved` finds this kernel's."""
     try:
         return bool(os.listdir(saved_choices_folder()))  # noqa: PTH208
     except OSError:

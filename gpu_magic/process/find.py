@@ -1,4 +1,4 @@
-"""Finds a device of the machine by what one types for it: a number, `2:1`, or the beginning of a UUID."""
+"""Finds a device of the machine by a number, `2:1`, or the start of a UUID."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _NONE_MADE = "is split by MIG and has no instance. An administrator has to make 
 
 
 def find(identifier: int | str, inventory: Inventory) -> Device:
-    """Return the device that an identifier of `request.Named` names: by a number, or the beginning of a UUID.
+    """Return the device that an identifier of `request.Named` names.
 
-    It raises ChoiceError if there is no such device, or several, or it can't be used.
+    It raises ChoiceError if no device or several devices match, or if the device cannot be used.
     """
     first = inventory.of_vendor(inventory.vendors[0] if inventory.vendors else "nvidia")
     if isinstance(identifier, int):
@@ -83,7 +83,7 @@ def _by_uuid(prefix: str, inventory: Inventory) -> Device:
 
 
 def check_usable(gpu: Gpu) -> Gpu:
-    """Return a GPU that can be chosen as a whole; raise ChoiceError if it can't: see `why_unusable`."""
+    """Return the GPU, or raise ChoiceError if it cannot be chosen as a whole: see `why_unusable`."""
     why = why_unusable(gpu)
     if why == _SPLIT:
         there = " or ".join(instance.number_text for instance in gpu.mig)
@@ -101,7 +101,7 @@ def whole_gpus(pool: tuple[Device, ...]) -> tuple[Gpu, ...]:
 
 
 def why_unusable(gpu: Gpu) -> str:
-    """Return why a GPU can't be chosen as a whole, as a clause; empty if it can."""
+    """Return why a GPU cannot be chosen as a whole, as a clause. Empty if it can."""
     if gpu.problem:
         return f"it is {gpu.problem}"
     if gpu.is_split:

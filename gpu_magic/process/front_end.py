@@ -1,8 +1,8 @@
-"""What the Jupyter server has of the packages that show a panel: anywidget's and ipywidgets's extensions.
+"""The extensions of the Jupyter server that show a panel: those of anywidget and ipywidgets.
 
-The page's part of a widget comes from the environment of the Jupyter server, which can differ from the
+The page loads its part of a widget from the environment of the Jupyter server, which can differ from the
 kernel's. A widget of anywidget 0.11 asks the page for anywidget ~0.11 (anywidget/_version.py,
-`_ANYWIDGET_SEMVER_VERSION`), and ipywidgets 8 for a manager of jupyterlab_widgets 3, which calls itself 5.
+`_ANYWIDGET_SEMVER_VERSION`). ipywidgets 8 asks for the manager of jupyterlab_widgets 3, whose version is 5.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_READ = 1 << 20  # bytes of a file
 
 
 class Pages(NamedTuple):
-    """How many panels cells have shown, and whether a page has answered one."""
+    """How many panels cells have shown, and whether a page has answered any of them."""
 
     panels: int = 0
     has_answered: bool = False
@@ -41,7 +41,7 @@ _tell: Callable[[], tuple[int, bool]] = Pages
 
 
 def tell_pages(tell: Callable[[], tuple[int, bool]]) -> None:
-    """Set what tells of the pages, once there is a panel."""
+    """Set the function that `pages` calls, once there is a panel."""
     global _tell  # noqa: PLW0603 - a process has one state of panels
     _tell = tell
 
@@ -51,35 +51,35 @@ def pages() -> Pages:
 
 
 def hear_every_page(comm: Any) -> None:
-    """Have a comm's messages come by the subshell that their page has named.
+    """Route a comm's messages to the subshell that their page names.
 
-    ipykernel 7.4 hands them to the subshell that was the last to do anything as the comm sent something,
-    whoever's it was; and once that has ended with its page, those of all pages are lost.
+    ipykernel 7.4 routes them to the subshell that was last active when the comm sent a message, even if it
+    belongs to another page. When that subshell has ended with its page, the messages of all pages are lost.
     """
     if hasattr(comm, "_reply_subshell_for"):
-        comm._reply_subshell_for = None  # noqa: SLF001 - it has no other switch
+        comm._reply_subshell_for = None  # noqa: SLF001 - there is no public switch
 
 
 class FrontEnd(NamedTuple):
-    """The versions of both extensions at the Jupyter server; empty for one that is not there."""
+    """The versions of both extensions at the Jupyter server. Empty for a missing extension."""
 
-    is_known: bool = False  # the server is another process of this user, on this machine
+    is_known: bool = False  # whether the server's environment was found, on this machine
     anywidget: str = ""
     manager: str = ""  # @jupyter-widgets/jupyterlab-manager
     prefix: str = ""  # of the server's environment
 
 
 class Missing(NamedTuple):
-    """What pages lack to show a panel, as a sentence, and the command that adds it."""
+    """What is missing to show a panel, as a sentence, and the command that installs it."""
 
     what: str
     mend: str
 
 
 def read_front_end(environment: Mapping[str, str], root: Path = Path("/")) -> FrontEnd:
-    """Read which extensions the Jupyter server has whose kernel this is, below the root of its files.
+    """Read which extensions this kernel's Jupyter server has. Its files are below `root`.
 
-    The variables that this process was launched with are the server's, and JPY_PARENT_PID, its number
+    The environment at the launch of this process is the server's, with the server's PID in JPY_PARENT_PID
     (jupyter_client).
     """
     server = environment.get("JPY_PARENT_PID", "")
@@ -106,7 +106,7 @@ def read_front_end(environment: Mapping[str, str], root: Path = Path("/")) -> Fr
 
 
 def _prefix(server: str, root: Path) -> str:
-    """Return the environment of the server; empty if that can't be told, as on another machine."""
+    """Return the prefix of the server's environment. Empty if unknown, for example on another machine."""
     try:
         words = (root / "proc" / server / "cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -114,14 +114,14 @@ def _prefix(server: str, root: Path) -> str:
     if any(b"jupyter" in word or b"labhub" in word for word in words):
         for word in words[:2]:  # `/opt/hub/bin/python /opt/hub/bin/jupyter-lab`
             folder, _, name = word.decode("utf-8", "replace").rpartition("/bin/")
-            # It is False if this user can't look, or the path is none; Path.is_dir raises.
+            # False if this user may not look, or the path is invalid. Path.is_dir raises.
             if folder[:1] == "/" and "/" not in name and os.path.isdir(f"{root}{folder}/share/jupyter"):  # noqa: PTH112
                 return folder
     return ""
 
 
 def missing_there(front: FrontEnd, here: str) -> Missing | None:
-    """Return what the Jupyter server lacks, given the version of anywidget here; None for nothing."""
+    """Return what the Jupyter server lacks, given this kernel's version of anywidget. None: nothing."""
     if not front.is_known:
         return None
     series = [found[0] if (found := re.match(r"\d+\.\d+", one)) else one for one in (here, front.anywidget)]

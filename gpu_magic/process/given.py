@@ -1,8 +1,8 @@
-"""What a process was given: what its variables name, and a scheduler's or a container's own list.
+"""The GPUs that a process was given: by its variables, and by the list of a scheduler or a container.
 
-A scheduler's list is all that was given, whatever a script has made of the variables; a script can have
-narrowed that. Where the two contradict each other, UUIDs are exact: `--force` writes them, so a child process
-has what its parent has chosen. Of numbers nothing says which are right, and the choice is refused.
+A scheduler's list has all GPUs that were given. A script can have named fewer of them in the variables. If
+the two contradict each other, UUIDs in the variables count: `--force` writes UUIDs, so a child process has
+the GPUs that its parent chose. With numbers, it is unknown which are right, and the choice is refused.
 
 Sources:
 
@@ -10,15 +10,15 @@ Sources:
   to any device cgroup, even if devices are constrained"; gres.html, "GPU Management": with ConstrainDevices
   the job's CUDA_VISIBLE_DEVICES counts from 0 among what it can see; `common_gres_set_env` in
   src/plugins/gres/common/gres_common.c: the numbers are those of the device files (/dev/nvidia2). Slurm 25.11
-  writes UUIDs into CUDA_VISIBLE_DEVICES, and numbers into SLURM_JOB_GPUS (slurm-operator #112).
+  writes UUIDs into CUDA_VISIBLE_DEVICES and numbers into SLURM_JOB_GPUS (slurm-operator #112).
 - Slurm with AMD's GPUs: `gres_common_gpu_set_env` in the same file sets ROCR_VISIBLE_DEVICES, and with it
   CUDA_VISIBLE_DEVICES unless the GPUs have `Flags=amd_gpu_env` or AutoDetect=rsmi (gres.conf). SLURM_JOB_GPUS
-  has their places in the host's list, in which AutoDetect=rsmi puts them in rocm-smi's order.
-- LSF: "NVIDIA GPU access enforcement": CUDA_VISIBLE_DEVICES alone; with cgroups it counts from 0.
+  has their positions in the host's list, which AutoDetect=rsmi sorts as rocm-smi does.
+- LSF: "NVIDIA GPU access enforcement": only CUDA_VISIBLE_DEVICES. With cgroups, it counts from 0.
 - PBS: its cgroups hook writes UUIDs into CUDA_VISIBLE_DEVICES (openpbs #1168).
 - Containers: NVIDIA Container Toolkit, "GPU enumeration": NVIDIA_VISIBLE_DEVICES has the host's numbers or
-  UUIDs, and the container sees those alone; `all` is set in CUDA's base images, so it says nothing; `void`
-  means that it is not this variable that gives GPUs, which is so if Kubernetes does by CDI.
+  UUIDs, and the container sees only those GPUs. CUDA's base images set `all`, so `all` has no meaning. `void`
+  means that this variable does not give the GPUs, for example because Kubernetes gives them by CDI.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ _NUMBER = r"[0-9]{1,4}"
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a scheduler or a container has given to this process."""
+    """The GPUs that a scheduler or a container has given to this process."""
 
-    by: str = ""  # who gave it: "Slurm job 123", "the container"; empty if nobody is known
-    gpus: tuple[str, ...] | None = None  # its own list of them: UUIDs, or numbers of device files
-    listed: str = ""  # the same as it was written
-    count: int = 0  # how many it gave, if it tells no more than that
+    by: str = ""  # who gave them: "Slurm job 123", "the container"; empty if unknown
+    gpus: tuple[str, ...] | None = None  # the giver's list: UUIDs, or numbers of device files
+    listed: str = ""  # the same, as written
+    count: int = 0  # how many, if only that is known
 
 
 def read_grant(environment: Mapping[str, str]) -> Grant:
-    """Return who gave this process its GPUs, by the variables that it was launched with.
+    """Return who gave this process its GPUs, and which, by the variables at its launch.
 
-    A job's number alone does not say that it was given GPUs here: Slurm's salloc sets it in a shell on the
-    host that it is typed on.
+    The number of a job alone does not mean that the process was given GPUs here, because Slurm's salloc also
+    sets it in a shell on the host where salloc is typed.
     """
     has_mask = "CUDA_VISIBLE_DEVICES" in environment
     listed = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS") or ""
@@ -95,15 +95,15 @@ _NOBODY = Grant()
 
 
 class Given:
-    """What this process was given on a machine, by the variables that it was started with and its scheduler.
+    """The devices that this process was given on a machine, by its variables at the start and its scheduler.
 
-    If none of the variables hides a GPU of this machine, it may use all devices, or those that the scheduler
-    lists. On a machine with the GPUs of both vendors that list is taken to be of NVIDIA's.
+    If no variable hides a GPU of this machine, the process may use all devices, or those on the scheduler's
+    list. On a machine with GPUs of both vendors, the list is read as a list of NVIDIA's GPUs.
     """
 
     reading: Reading  # what the variables mean
-    devices: _Devices  # those that it may use
-    is_all: bool  # it may use every device of the machine
+    devices: _Devices  # the devices that the process may use
+    is_all: bool  # whether the process may use every device of the machine
 
     def __init__(
         self, inventory: Inventory, inherited: tuple[str | None, ...], grant: Grant = _NOBODY
@@ -121,7 +121,7 @@ class Given:
 
     @property
     def pool(self) -> tuple[Device, ...]:
-        """The devices that it may use; raises ChoiceError if it is not known which."""
+        """The devices that the process may use. Raises ChoiceError if they are unknown."""
         if self.devices is UNKNOWN:
             value = f"{self._values}. " if self._in_force else ""
             raise ChoiceError(
@@ -133,7 +133,7 @@ class Given:
 
     @property
     def text(self) -> str:
-        """Who gave which: `allotted by Slurm job 123: GPUs 2, 5`; empty if nobody is known."""
+        """Who gave which GPUs: `allotted by Slurm job 123: GPUs 2, 5`. Empty if unknown."""
         grant, granted = self._grant, self._granted
         if not grant.by or (grant.count and grant.count != len(parts(self.inventory.devices))):
             return ""
@@ -153,20 +153,20 @@ class Given:
 
     @property
     def unset(self) -> str:
-        """What shows GPUs that a variable hides, all of them, as a further sentence; else empty."""
+        """How to show the GPUs if the variables hide all of them, as a further sentence; else empty."""
         if self.devices != () or self._grant.by or not self._in_force:
             return ""
         return f" To see all GPUs, run unset {' '.join(self._in_force)} before you start it."
 
     def outside(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        """Return those of the devices that it is not known to have been given."""
+        """Return the devices that the process was not given, as far as is known."""
         if self.is_all:
             return ()
         uuids = set() if self.devices is UNKNOWN else {device.uuid for device in self.devices}
         return tuple(device for device in devices if device.uuid not in uuids)
 
     def check_inside(self, devices: tuple[Device, ...]) -> None:
-        """Raise ChoiceError if one of these devices is outside what the process was given."""
+        """Raise ChoiceError if the process was not given one of these devices."""
         for device in self.outside(devices):
             granted, by = self._granted, self._grant.by
             if granted is UNKNOWN or not by or is_within((device,), granted):
@@ -176,7 +176,7 @@ class Given:
             raise ChoiceError(f"{device.label} {why}.{self.unset} --force overrides this.")
 
     def why_not(self, device: Device) -> str:
-        """Return why a device can't be chosen, as a sentence; empty if it can."""
+        """Return why a device cannot be chosen, as a sentence. Empty if it can."""
         try:
             if isinstance(device, Gpu):
                 check_usable(device)
@@ -187,23 +187,23 @@ class Given:
 
 
 def _settle(there: Inventory, variables: Variables, grant: Grant) -> tuple[_Devices, _Devices, bool, str]:
-    """Return what was given of one vendor's GPUs.
+    """Return what was given of one vendor's GPUs, as four values.
 
-    That is the devices that it may use; those that its scheduler gave, of which the variables may name only
-    some; whether these are all; and why they are UNKNOWN, as a sentence.
+    The devices that the process may use. Those that its scheduler gave, of which the variables may name only
+    some. Whether the process may use all devices. Why the devices are UNKNOWN, as a sentence.
     """
     reading, values = read_visible(variables, there), in_force(variables, there)
     is_all, is_amd = not values or reading.names_all, there.vendors == ("amd",)
     named = granted = there.devices if is_all else reading.named
-    # Whatever AMD's other variables mean, HIP sees no more than the first one has left.
+    # HIP sees at most the GPUs that ROCR_VISIBLE_DEVICES leaves, whatever AMD's other variables mean.
     left = read_hip(Variables(rocr=variables.rocr), there).devices if is_amd else UNKNOWN
     why = next(reversed(reading.notes), "")
     if grant.listed in values.values():
-        # A scheduler has written the same text into both: it is meant as CUDA, or ROCm's runtime, reads it.
+        # The scheduler wrote the same text into both, so the text means what CUDA, or ROCm's runtime, reads.
         if is_amd and grant.listed == variables.rocr:
             granted = left
-            # Slurm can have written it into CUDA_VISIBLE_DEVICES, too, by which HIP would count what is left.
-            # What is chosen is written into HIP_VISIBLE_DEVICES, and then HIP does not read it.
+            # Slurm may also have written it into CUDA_VISIBLE_DEVICES, by which HIP would count the rest. But
+            # a choice sets HIP_VISIBLE_DEVICES, and then HIP does not read CUDA_VISIBLE_DEVICES.
             if variables.hip is None and variables.mask == variables.rocr:
                 named = granted
         elif not is_amd and named is UNKNOWN:
@@ -231,15 +231,15 @@ def _settle(there: Inventory, variables: Variables, grant: Grant) -> tuple[_Devi
 
 
 def is_within(devices: tuple[Device, ...], others: tuple[Device, ...]) -> bool:
-    """Return whether all devices that CUDA can use are among others."""
+    """Return whether all of the devices that CUDA can use are among the others."""
     return {device.uuid for device in parts(devices)} <= {device.uuid for device in parts(others)}
 
 
 def _read_list(there: Inventory, grant: Grant) -> list[tuple[Device, ...]]:
-    """Return what a scheduler's list can mean here; nothing if it has none, or names what can't be seen.
+    """Return the possible meanings of a scheduler's list. Empty without one, or if it names an unseen GPU.
 
-    Its numbers are those of device files. If all of the host's GPUs can be seen, they may be nvidia-smi's
-    or rocm-smi's as well.
+    Its numbers are those of device files. If this machine shows all GPUs of the host, they may also be
+    nvidia-smi's or rocm-smi's.
     """
     if not grant.gpus:
         return []

@@ -1,4 +1,4 @@
-"""What the guard says: whether a choice can still take effect, and if not, why and what works instead."""
+"""The guard: whether a choice can still take effect in this process, and if not, why."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Guard", "judge_process", "label_of", "runtime_of"]
 
-# What the errors that cuInit is known to end with mean (CUDA driver API, CUresult).
+# The known errors of cuInit, and their causes (CUDA driver API, CUresult).
 _ERRORS = {
     34: "the toolkit's stub is loaded instead of the driver. Remove the stubs folder from LD_LIBRARY_PATH",
     802: "the system is not ready. NVIDIA's fabric manager may not be running",
@@ -27,7 +27,7 @@ _ERRORS = {
 }
 _SENTENCES = {
     State.ABSENT: "not started: the choice can still change",
-    State.LIVE: "not started: the choice can still change",  # NVML loads the driver's library also
+    State.LIVE: "not started: the choice can still change",  # NVML also loads the driver's library
     State.FORKED: "started before this process was forked, so this process cannot use it",
     State.UNKNOWN: "may have started: this platform gives no way to ask",
     State.UNCLEAR: "may have started before this process was forked. If so, this process cannot use it",
@@ -132,14 +132,14 @@ class Guard:
 
 
 def judge_process(inventory: Inventory, state: State) -> Guard:
-    """Put together what the driver, the watch and the machine say."""
+    """Make the guard from the state of the driver, the watch and the machine."""
     asked = driver()
     is_amd = asked.vendor == "amd" or inventory.vendors == ("amd",)
     vendor: Vendor = "amd" if is_amd else "nvidia"
     if state is not State.FROZEN:
         return Guard(state, error=asked.error, vendor=vendor)
     since, by = cuda_watch.first or ("", "")
-    if is_amd:  # ROCm does not tell which GPUs it has; its variables do
+    if is_amd:  # ROCm does not report its GPUs, but its variables do
         amd = inventory.of_vendor("amd")
         found = read_hip(asked.started_with, amd).devices if amd.vendors == ("amd",) else UNKNOWN
         if found is UNKNOWN:
@@ -150,7 +150,7 @@ def judge_process(inventory: Inventory, state: State) -> Guard:
 
 
 def runtime_of(vendor: Vendor) -> str:
-    """Return what a vendor's GPUs are used through, as people call it."""
+    """Return the usual name of the runtime for a vendor's GPUs."""
     return "ROCm" if vendor == "amd" else "CUDA"
 
 

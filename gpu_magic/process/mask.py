@@ -1,13 +1,13 @@
-"""The variables that say which GPUs a process sees. CUDA's, as the driver reads them: read, write, explain.
+"""The variables that decide which GPUs a process sees. Reads CUDA's as the driver does, and writes them.
 
 The driver reads CUDA_VISIBLE_DEVICES once, in cuInit, with CUDA_DEVICE_ORDER. Source: CUDA programming guide,
 "CUDA environment variables"; details (duplicates, what strtoul accepts, what fixes the kind) as in PyTorch
 2.13's `torch.cuda._parse_visible_devices`, which copies them from the driver. Our tests compare with that.
 
-MIG instances: source, MIG user guide (R580), "CUDA device enumeration". With CUDA 11 and CUDA 12 "only
-enumeration of a single MIG instance is supported", and no GPU without MIG beside it. It does not say so of
-CUDA 13. But "only single MIG instance enumeration is supported" is still in the CUDA 13 programming guide,
-while processes are reported to count several (nanoporetech/dorado #1586).
+MIG instances: source, MIG user guide (R580), "CUDA device enumeration". With CUDA 11 and CUDA 12, "only
+enumeration of a single MIG instance is supported", and no GPU without MIG beside it. The guide has no such
+limit for CUDA 13. The CUDA 13 programming guide still says "only single MIG instance enumeration is
+supported", but processes are reported to count several (nanoporetech/dorado #1586).
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ MASK, ORDER, HIP, ROCR = NAMES
 _OF_VENDOR: dict[Vendor, tuple[str, ...]] = {"nvidia": (MASK, ORDER), "amd": (HIP, ROCR, MASK)}
 
 _CUDA_WITHOUT_LIMIT = 13
-# More digits than any number that strtoul can return; int() refuses thousands of them.
+# More digits than any number that strtoul can return. int() refuses thousands of digits.
 _LONGEST_NUMBER = 20
 _LONGEST_SHOWN = 120
-# Ways in which people write "no GPU" on purpose; they are not explained as mistakes.
+# Values with which users mean "no GPU". They are not reported as mistakes.
 _MEANT_AS_NONE = {"", "-1", "none", "NoDevFiles", "void"}
 
 
@@ -67,36 +67,36 @@ class Variables(NamedTuple):
 
     @property
     def name_gpus(self) -> bool:
-        """Whether one of them says which GPUs are seen: a choice, a scheduler or somebody else has set it."""
+        """Whether a variable that can hide GPUs is set, for example by a choice or a scheduler."""
         return any(value is not None for value in self._replace(order=None))
 
     def named(self, names: tuple[str, ...]) -> dict[str, str | None]:
-        """Return some of them, by their names."""
+        """Return the values of some variables by name."""
         return {name: self[NAMES.index(name)] for name in names}
 
 
 def names_of(*vendors: Vendor) -> tuple[str, ...]:
-    """Return the variables that say which GPUs of these vendors are seen; the first is what a choice sets."""
+    """Return the variables that decide which GPUs of these vendors are visible. A choice sets the first."""
     return tuple(dict.fromkeys(name for vendor in vendors for name in _OF_VENDOR[vendor]))
 
 
 def takes_one(inventory: Inventory) -> bool:
-    """Return whether CUDA is known to see one MIG instance if several are named."""
+    """Return whether CUDA is known to see only one MIG instance if several are named."""
     version = inventory.cuda_version
     return version is not UNKNOWN and int(version.partition(".")[0]) < _CUDA_WITHOUT_LIMIT
 
 
 def mig_limit(inventory: Inventory) -> str:
-    """Return how many MIG instances one process can use, as far as NVIDIA says it, as a clause."""
+    """Return how many MIG instances one process can use according to NVIDIA, as a clause."""
     if takes_one(inventory):
         return f"CUDA {inventory.cuda_version} lets one process use one MIG instance and no other GPU"
     return "According to NVIDIA, a process can use one MIG instance and no other GPU"
 
 
 def fitting(name: str, inventory: Inventory) -> list[Device]:
-    """Return the devices that a name fits: the beginning of a UUID, or `MIG-GPU-8f3a…/1/0`.
+    """Return the devices that match a name: the start of a UUID, or `MIG-GPU-8f3a…/1/0`.
 
-    Drivers before R470 have the second form alone: the UUID of the GPU, and the numbers of the GPU instance
+    Drivers before R470 have only the second form: the UUID of the GPU, and the numbers of the GPU instance
     and of the compute instance, `GI ID` and `CI ID` of nvidia-smi.
     """
     match = re.fullmatch(r"MIG-(GPU-[^/]*)/([0-9]{1,4})/([0-9]{1,4})", name)
@@ -107,27 +107,27 @@ def fitting(name: str, inventory: Inventory) -> list[Device]:
 
 
 class Reading(NamedTuple):
-    """What a mask means on a machine."""
+    """The meaning of a mask on a machine."""
 
-    devices: tuple[Device, ...] | Unknown  # what CUDA sees, in the order of cuda:i
+    devices: tuple[Device, ...] | Unknown  # the devices that CUDA sees, in the order of cuda:i
     notes: tuple[str, ...] = ()  # what is wrong with the mask, a sentence each; also why it is UNKNOWN
-    by_uuid: bool = False  # its first entry decides whether it is a list of UUIDs
-    names_all: bool = False  # it is a list of numbers that names every GPU of the machine, in any order
-    others: tuple[Device, ...] = ()  # all MIG instances that it names
+    by_uuid: bool = False  # whether it is a list of UUIDs, which its first entry decides
+    names_all: bool = False  # whether its numbers name every GPU of the machine, in any order
+    others: tuple[Device, ...] = ()  # all MIG instances that the mask names
 
     @property
     def named(self) -> tuple[Device, ...] | Unknown:
-        """The devices that it names, whether or not CUDA sees all of them."""
+        """The devices that the mask names, whether or not CUDA sees all of them."""
         return self.others or self.devices
 
 
 def read(mask: str | None, inventory: Inventory, order: str | None = None) -> Reading:
-    """Return what CUDA would see with this CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER (None: not set)."""
-    if inventory.problem:  # nothing is known of this machine's GPUs, so nothing is said of them
+    """Read a CUDA_VISIBLE_DEVICES and a CUDA_DEVICE_ORDER (None: not set) as CUDA does."""
+    if inventory.problem:  # the GPUs of this machine are unknown
         return Reading(() if mask is not None and mask.strip() in _MEANT_AS_NONE else UNKNOWN)
     if mask is not None and mask.startswith(("GPU-", "MIG-")):
         return _read_uuids(mask, inventory)
-    # How CUDA counts beside GPUs that are split is not documented: it may be every instance.
+    # How CUDA counts if a GPU is split is not documented. It may count every instance.
     count = len(inventory)
     if any(gpu.is_split for gpu in inventory) and not any(gpu.problem for gpu in inventory):
         count = len(parts(inventory.devices))
@@ -145,7 +145,7 @@ def read(mask: str | None, inventory: Inventory, order: str | None = None) -> Re
 def write(devices: Sequence[Device], *, by_uuid: bool) -> str:
     """Return the mask that makes these devices `cuda:0`, `cuda:1` and so on.
 
-    Numbers mean these GPUs only together with CUDA_DEVICE_ORDER=PCI_BUS_ID; a MIG instance has no number.
+    Numbers are right only together with CUDA_DEVICE_ORDER=PCI_BUS_ID. A MIG instance has no number.
     """
     return ",".join(
         str(device.index) if isinstance(device, Gpu) and not by_uuid else str(device.uuid)
@@ -154,9 +154,9 @@ def write(devices: Sequence[Device], *, by_uuid: bool) -> str:
 
 
 def _numbers(mask: str, count: int) -> tuple[list[int], list[str]]:
-    """Return the numbers up to the first entry that is not valid, and what is wrong with the mask.
+    """Return the numbers up to the first invalid entry, and what is wrong with the mask.
 
-    A number that is named twice makes the whole list empty, unless an entry without a number precedes it.
+    A repeated number makes the whole list empty, unless an entry without a number precedes it.
     """
     entries = mask.split(",")
     numbers = list(takewhile(lambda number: number >= 0, map(_number, entries)))
@@ -184,13 +184,13 @@ def _numbers(mask: str, count: int) -> tuple[list[int], list[str]]:
 
 
 def _number(entry: str) -> int:
-    """Return the number at the start of an entry, as strtoul reads it; -1 if there is none."""
+    """Return the number at the start of an entry, as strtoul reads it. -1 if there is none."""
     match = re.match(r"([+-]?)0*([0-9]+)", entry.strip(" \t\n\r\v\f"))
     return int(match[1] + match[2][:_LONGEST_NUMBER]) if match else -1
 
 
 def _why_unclear(mask: str | None, numbers: list[int], inventory: Inventory, order: str | None) -> str:
-    """Return why CUDA's numbers may not be nvidia-smi's; empty if they are the same."""
+    """Return why CUDA's numbers may differ from nvidia-smi's. Empty if they are the same."""
     setting = f"CUDA_VISIBLE_DEVICES is {'not set' if mask is None else 'a list of numbers'}"
     silent = [gpu for gpu in inventory if gpu.problem]
     has_order = order == PCI or inventory.is_uniform
@@ -204,18 +204,18 @@ def _why_unclear(mask: str | None, numbers: list[int], inventory: Inventory, ord
     if split := [gpu for gpu in inventory if gpu.is_split]:
         verb = "are" if split[1:] else "is"
         return f"{setting} and {_gpus(split)} {verb} split by MIG, so which GPUs CUDA sees is unknown."
-    # CUDA may leave out a GPU that fell off the bus, and NVML still counts it. Which way it goes is not
-    # documented, so nothing is said of the numbers after it.
+    # CUDA may leave out a GPU that fell off the bus, while NVML still counts it. This is not documented, so
+    # the numbers after that GPU are unknown.
     if silent and (max(numbers) >= silent[0].index or not has_order):
         return f"{setting} and {_gpus(silent)} {_do(silent)} not answer, so which GPUs CUDA sees is unknown."
     return ""
 
 
 def _read_uuids(mask: str, inventory: Inventory) -> Reading:
-    """Return the devices of a list of UUIDs, or of beginnings of UUIDs, of GPUs or of MIG instances.
+    """Read a list of UUIDs, or of starts of UUIDs, of GPUs or of MIG instances.
 
-    The first entry that is not valid ends the list. One that is named twice makes it empty. Of MIG instances
-    it is the first one, as one process can use one: see `takes_one`.
+    The first invalid entry ends the list. A repeated entry makes it empty. CUDA may see only the first of
+    several MIG instances: see `takes_one`.
     """
     kind, entries = mask[:4], mask.split(",")
     names = list(takewhile(lambda entry: entry.startswith(kind), entries))
@@ -251,7 +251,7 @@ def _read_uuids(mask: str, inventory: Inventory) -> Reading:
 
 
 def _first_repeated(items: Sequence[object]) -> int | None:
-    """Return the place of the first item that is there before."""
+    """Return the place of the first item that repeats an earlier one."""
     seen: set[object] = set()
     for place, item in enumerate(items):
         if item in seen:

@@ -17,18 +17,18 @@ __all__ = ["evaluated", "is_installed", "parse_expression", "raised_text", "valu
 
 # Where Python and installed packages are.
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_DEEPEST = 100  # levels of an expression: Python can't follow ten times as many
+_DEEPEST = 100  # levels of an expression. Python cannot parse ten times as many
 
 
 def variables_of(namespace: Mapping[str, Any], hidden: Container[str]) -> dict[str, Any]:
-    """Return the variables that the user made: not those that are hidden (IPython's), or private (`_x`)."""
+    """Return the user's variables, without hidden (IPython's) and private ones (`_x`)."""
     return {
         name: value for name, value in namespace.items() if name not in hidden and not name.startswith("_")
     }
 
 
 def value_of(name: str, namespace: Mapping[str, Any], hidden: Container[str]) -> Any:
-    """Return the value of a variable; raise PlacementError if there is none of this name."""
+    """Return the value of a variable. Raise PlacementError if it does not exist."""
     if name in namespace:
         return namespace[name]
     raise PlacementError(
@@ -37,10 +37,10 @@ def value_of(name: str, namespace: Mapping[str, Any], hidden: Container[str]) ->
 
 
 def parse_expression(text: str) -> ast.expr | None:
-    """Return an expression; None if it is not one, or has more levels than anybody writes."""
+    """Parse an expression. Return None if it is not one, or if it has too many levels."""
     try:
         found = ast.parse(text.strip(), mode="eval").body
-    # Half of a surrogate pair is a ValueError, and what is too deep one of the others.
+    # Half of a surrogate pair raises ValueError. Too many levels raise one of the others.
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     level: list[ast.AST] = [found]
@@ -50,13 +50,13 @@ def parse_expression(text: str) -> ast.expr | None:
 
 
 def is_installed(path: str) -> bool:
-    """Return whether a file belongs to Python or to an installed package, and not to the user."""
+    """Return whether a file belongs to Python or to an installed package, not to the user."""
     is_in_packages = {"site-packages", "dist-packages"} & set(Path(path).parts)
     return bool(is_in_packages) or path.startswith(_LIBRARIES)
 
 
 def evaluated(shell: Any, expression: str) -> object:
-    """Return the value of an expression in an IPython shell; raise PlacementError if it has none."""
+    """Return the value of an expression in an IPython shell. Raise PlacementError if it has none."""
     try:
         return shell.ev(expression)
     except SyntaxError:
@@ -71,12 +71,12 @@ def evaluated(shell: Any, expression: str) -> object:
 
 
 def raised_text(error: BaseException) -> str:
-    """Return `raises KeyError: 'z'`; of an attribute that is not there, with the nearest one that is."""
+    """Return `raises KeyError: 'z'`. For a missing attribute, also the nearest name that exists."""
     text, names = f"raises {type(error).__name__}: {error}", list[str]()
     if isinstance(error, AttributeError) and error.name and error.obj is not None:
         try:
             names = [name for name in dir(error.obj) if isinstance(name, str) and not name.startswith("_")]
-        except Exception:  # noqa: BLE001 - an object can answer with anything
+        except Exception:  # noqa: BLE001 - an object's `__dir__` can raise anything
             return text
         text += _meant(error.name, names)
     return text

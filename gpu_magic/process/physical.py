@@ -1,4 +1,4 @@
-"""Which physical GPU is `cuda:i` in this process, and on which device a thread runs."""
+"""Maps `cuda:i` of this process to a physical GPU, and knows the device on which a thread runs."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ class _RunningBlocks(threading.local):
     """The blocks of `on_gpu` that run in this thread, the innermost last."""
 
     def __init__(self) -> None:
-        self.scopes: list[Any] = []  # `on_gpu.scope.Scope`, which is loaded after this
+        self.scopes: list[Any] = []  # `on_gpu.scope.Scope`, which is loaded later
 
 
 running = _RunningBlocks()
 
 
 def innermost() -> LogicalDevice | None:
-    """Return the device of the block that this thread runs; None outside of blocks, and in one on several."""
+    """Return the device of this thread's block. None outside of blocks, or in a block on several devices."""
     devices: tuple[LogicalDevice, ...] = running.scopes[-1].devices if running.scopes else ()
     return devices[0] if len(devices) == 1 else None
 
 
 class LazySnapshot:
-    """The machine, for the length of one request: read once, when a figure of it is first needed.
+    """The machine during one request, read once, when a figure is first needed.
 
-    Most requests concern no CUDA device, or only what the frameworks know themselves, and read nothing.
+    Most requests read nothing, because they concern no CUDA device, or the frameworks know the figures.
     """
 
     @cached_property
@@ -61,7 +61,7 @@ class LazySnapshot:
 
     @cached_property
     def visible(self) -> list[Device | None] | None:
-        """What `cuda:0`, `cuda:1`, … are; None if that is not known."""
+        """The devices of `cuda:0`, `cuda:1`, …. None if unknown."""
         names = self.snapshot.kernel.names
         if names is UNKNOWN:
             return None
@@ -70,19 +70,19 @@ class LazySnapshot:
 
     @property
     def mapping(self) -> str:
-        """What frameworks call the visible GPUs: `cuda:0 = GPU 1, cuda:1 = GPU 3`."""
+        """The names of the visible GPUs in frameworks: `cuda:0 = GPU 1, cuda:1 = GPU 3`."""
         labels = (gpu.label if gpu else "unknown" for gpu in self.visible or ())
         return ", ".join(f"cuda:{index} = {label}" for index, label in enumerate(labels)) or "no GPU"
 
     @property
     def problem(self) -> str:
-        """Why no GPU can be read, without what may be done about it: a sentence, or empty."""
+        """Why no GPU can be read, as a sentence without advice. Empty if GPUs can be read."""
         problem = self.snapshot.problem
         return problem and problem.partition(". ")[0].rstrip(".") + "."
 
 
 def locate(target: Target, machine: LazySnapshot) -> LogicalDevice:
-    """Return what this process calls a device; raise PlacementError if it can't see it, or there is none."""
+    """Return a device's name in this process. Raise PlacementError if it is missing or not visible."""
     if isinstance(target, LogicalDevice):
         return target
     if machine.problem:
@@ -104,7 +104,7 @@ def locate(target: Target, machine: LazySnapshot) -> LogicalDevice:
 
 
 def physical(device: LogicalDevice, machine: LazySnapshot) -> Device | None:
-    """Return the physical GPU that `cuda:i` is; None for another device, or if that is not known."""
+    """Return the physical GPU of `cuda:i`. None for another device, or if unknown."""
     if device.kind != "gpu" or device.type not in ("", "cuda"):
         return None
     visible = machine.visible or []
@@ -112,7 +112,7 @@ def physical(device: LogicalDevice, machine: LazySnapshot) -> Device | None:
 
 
 def _real(device: LogicalDevice, machine: LazySnapshot) -> Device | None:
-    """Return the physical GPU that a framework's memory is on: never a simulated one."""
+    """Return the physical GPU that a framework's memory is on. None if the machine is simulated."""
     gpu = physical(device, machine)
     return None if gpu is None or machine.snapshot.simulated else gpu
 
@@ -128,7 +128,7 @@ def described(device: LogicalDevice, machine: LazySnapshot) -> str:
 
 
 def labels(devices: Iterable[LogicalDevice | str], machine: LazySnapshot) -> dict[str, str]:
-    """Return what to show for each device, by its name: `described`, or a framework's own name for it."""
+    """Return the text to show for each device, by its name: `described`, or a framework's own name."""
     return {
         str(device): described(device, machine) if isinstance(device, LogicalDevice) else device
         for device in devices
@@ -136,7 +136,7 @@ def labels(devices: Iterable[LogicalDevice | str], machine: LazySnapshot) -> dic
 
 
 def free_bytes(device: LogicalDevice, machine: LazySnapshot) -> int | None:
-    """Return how many bytes a device has left, as the driver or Linux says; None for unknown."""
+    """Return the free bytes of a device, as the driver or Linux reports them. None if unknown."""
     if device.kind == "cpu":  # free memory, and caches that Linux can drop (proc(5))
         try:
             lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
@@ -148,7 +148,7 @@ def free_bytes(device: LogicalDevice, machine: LazySnapshot) -> int | None:
 
 
 def used_by_us(device: LogicalDevice, machine: LazySnapshot) -> int | Unknown:
-    """Return how many bytes this process has on a GPU, as the driver says."""
+    """Return the bytes of this process and its children on a GPU, as the driver reports them."""
     gpu = _real(device, machine)
     processes = UNKNOWN if gpu is None else gpu.status.processes
     if processes is UNKNOWN:

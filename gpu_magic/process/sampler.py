@@ -1,4 +1,4 @@
-"""A thread that reads the machine again and again: while a panel is visible, and while a cell is measured."""
+"""A thread that reads the machine repeatedly, while a panel is visible or a cell is measured."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["Sampler"]
 
 
 class Sampler:
-    """Calls a function every so many seconds on one thread, until it returns False or raises.
+    """Calls a function at regular intervals on one thread, until it returns False or raises.
 
-    Its methods can be called on any thread. Its lock guards which thread is the current one; the function is
-    called without it.
+    Its methods can be called on any thread. Its lock guards which thread is the current one. It does not hold
+    the lock while it calls the function.
     """
 
     def __init__(self, tick: Callable[[], bool], seconds: float = 1.0, name: str = "panel") -> None:
         self._tick, self._seconds, self._name = tick, seconds, name
-        self._is_wanted = False  # since the function was last called
+        self._is_wanted = False  # `start` was called since the last call of the function
         self._begin()
         # A daemon thread that writes to a kernel's sockets while Python shuts down can crash it.
         atexit.register(self.stop)
@@ -35,7 +35,7 @@ class Sampler:
         self._thread: threading.Thread | None = None
 
     def _forget_parent(self) -> None:
-        """Begin anew in a forked child: what the thread had locked at that moment stays locked there."""
+        """Start again in a forked child, because a lock that a thread held at the fork stays locked."""
         if self._process != os.getpid():
             self._begin()
 
@@ -54,7 +54,7 @@ class Sampler:
                 self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread. Wait for a call that is under way, half a second at most."""
+        """Stop the thread. Wait at most half a second for a running call."""
         self._forget_parent()
         with self._lock:
             thread, self._thread = self._thread, None
@@ -76,7 +76,7 @@ class Sampler:
                     return
                 wake.clear()
                 self._is_wanted = False
-            # Calls that were missed (a laptop slept, a driver hung) are not made up for.
+            # Missed calls (a laptop slept, a driver hung) are skipped.
             due = max(due + self._seconds, time.monotonic() + self._seconds / 2)
             if not self._tick():
                 with self._lock:

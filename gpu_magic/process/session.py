@@ -31,10 +31,10 @@ _log = logging.getLogger("gpu_magic.process")
 
 
 class Session:
-    """What one process was given, what it chose, and whether that can still change.
+    """What one process was given, what it chose, and what it has set and claimed.
 
-    With `given`, the variables that it was given, it is like a process by itself, whose claims nobody else
-    sees. Without, it finds them out.
+    With `given`, its variables, the session simulates another process, whose claims no other process sees.
+    Without `given`, it reads the variables of this process.
     """
 
     def __init__(self, given: Variables | None = None) -> None:
@@ -43,20 +43,20 @@ class Session:
         self.by: By | None = None  # c.GpuMagics.by
         self.environment = EnvironmentChanges()
         self.chosen: object = None  # the latest request and its bounds, for `gpus.apply`
-        self.begun_with: Variables | None = None  # what was chosen as the kernel started
+        self.begun_with: Variables | None = None  # the variables that a choice set when the kernel started
         self.access = Access(is_shared=given is None)
         self.claims = Claims(access=self.access, is_at_work=cuda_watch.is_at_work)
 
     @cached_property
     def reader(self) -> MachineReader:
-        """What reads the machine. `%unload_ext` loads no binding for it."""
+        """The reader of the machine, made on first use so that `%unload_ext` loads no binding."""
         from gpu_magic.devices.machine_reader import MachineReader
 
         return MachineReader()
 
     @cached_property
     def inherited(self) -> Variables:
-        """The variables that say which GPUs it sees, as launched or as set before the first cell."""
+        """The variables that decide which GPUs the process sees, at launch or before the first cell."""
         if self._given is not None:
             return self._given
         if (ipython := sys.modules.get("IPython.core.getipython")) and (shell := ipython.get_ipython()):
@@ -70,21 +70,21 @@ class Session:
 
     @cached_property
     def settings(self) -> FrameworkSettings:
-        """What this process has set in frameworks."""
+        """The settings of frameworks that this process has made."""
         from gpu_magic.frameworks.settings import FrameworkSettings
 
         return FrameworkSettings()
 
     @property
     def memory_options(self) -> str:
-        """The options of the latest choice that say how frameworks may take memory; empty: none."""
+        """The options of the latest choice for the memory of frameworks. Empty: none."""
         return self.settings.memory.options if "settings" in vars(self) else ""
 
     def unload(self) -> list[str]:
-        """Restore what was set; return the names of the variables that changed."""
+        """Restore the variables and release the claims. Return the names of the variables that changed."""
         can_change, ours = probe().can_change, self.environment
-        # The mask and its order mean something together only. A mask that CUDA has read stays: without it
-        # frameworks would contradict each other. One that somebody else has changed since is theirs.
+        # The mask and its order have a meaning only together. A mask that CUDA has read stays, because
+        # without it frameworks would contradict each other. A mask that other code has changed also stays.
         visible = [name for name in NAMES if name in ours]
         if not can_change or not all(map(ours.is_unchanged, visible)):
             visible = []
@@ -107,7 +107,7 @@ _current: Session | None = None
 
 
 def current() -> Session:
-    """Return this process's session; the first call makes it, and the first one in a forked process."""
+    """Return this process's session. The first call in a process makes it, also in a forked process."""
     global _current
     if _current is None or _current.pid != os.getpid():
         before, _current = _current, Session()
@@ -116,11 +116,11 @@ def current() -> Session:
     return _current
 
 
-cuda_watch.tell = lambda: current().claims.tell()  # noqa: PLW0108 - the session of that moment
+cuda_watch.tell = lambda: current().claims.tell()  # noqa: PLW0108 - the current session of each call
 
 
 def use_session(other: Session | None) -> Session | None:
-    """Use another session from now on; return the one before."""
+    """Use another session from now on. Return the previous session."""
     global _current
     before, _current = _current, other
     return before

@@ -1,4 +1,4 @@
-"""The tasks of this process that run in the background, or have ended and can still be looked at."""
+"""The background tasks of this process, also some that have ended."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["VERBS", "BackgroundTask", "tasks"]
 
-VERBS = ("wait", "stop")  # of `%gpu_tasks`: no task has these names
-_MOST_KEPT = 32  # that have ended
+VERBS = ("wait", "stop")  # of `%gpu_tasks`, so no task can have these names
+_MOST_KEPT = 32  # ended tasks
 
 
 class BackgroundTask(ABC):
@@ -89,7 +89,7 @@ class BackgroundTask(ABC):
 
 
 class _Tasks:
-    """Keeps them by name, in the order of their start."""
+    """Keeps tasks by name, in the order of their start."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, BackgroundTask] = {}
@@ -98,14 +98,14 @@ class _Tasks:
         return iter(list(self._tasks.values()))  # a task can start another one
 
     def check_name(self, name: str) -> None:
-        """Raise LaunchError if a task of this name runs, or `%gpu_tasks` could not find it by its name."""
+        """Raise LaunchError if a task of this name runs, or `%gpu_tasks` could not find the name."""
         if name in VERBS or re.search(r"[,\s]", name):
             raise LaunchError(f"{name} cannot be a task's name. Choose one word other than wait and stop.")
         if name in self._tasks and self._tasks[name].is_running:
             raise LaunchError(f"{name} already runs. Choose another name, or stop it: %gpu_tasks stop {name}")
 
     def add(self, task: BackgroundTask) -> None:
-        """Keep a task; forget one of its name that has ended, and the oldest of those that have."""
+        """Keep a task. Forget an ended task of the same name, and the oldest ended tasks."""
         self._tasks.pop(task.name, None)
         self._tasks[task.name] = task
         ended = [one.name for one in self if not one.is_running]
@@ -113,7 +113,7 @@ class _Tasks:
             del self._tasks[name]
 
     def find(self, name: str) -> BackgroundTask:
-        """Return the task of a name; raise LaunchError if there is none."""
+        """Return the task with a name. Raise LaunchError if there is none."""
         if name in self._tasks:
             return self._tasks[name]
         near = nearest_option(name, [*VERBS, *self._tasks])

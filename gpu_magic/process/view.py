@@ -1,4 +1,4 @@
-"""What a process makes of the machine: its variables, what frameworks call each GPU, and what is wrong."""
+"""The machine as a process sees it: its variables, the name of each GPU in frameworks, and problems."""
 
 from __future__ import annotations
 
@@ -25,47 +25,47 @@ if TYPE_CHECKING:
 
 __all__ = ["KernelView", "Snapshot", "ask_guard", "read_for_auto", "read_machine", "take_snapshot"]
 
-# After the first look at utilization: how many more, and the seconds before each.
+# Looks at utilization after the first one, and the pause before each of them.
 _LOOKS = 2
 BETWEEN_LOOKS = 0.25  # seconds; tests set it
 
 
 class KernelView(NamedTuple):
-    """What this process makes of the machine."""
+    """The machine as this process sees it."""
 
-    inherited: str | None  # CUDA_VISIBLE_DEVICES as the process was launched; None: not set
+    inherited: str | None  # CUDA_VISIBLE_DEVICES at the launch of the process. None: not set
     mask: str | None  # the same now
     order: str | None
-    names: Mapping[str, str] | Unknown  # what frameworks call a device here, by UUID: {"GPU-8f3a…": "cuda:0"}
-    given: tuple[str, ...] | None  # the UUIDs that it may use; None for all, or if that can't be known
+    names: Mapping[str, str] | Unknown  # the name of a device in frameworks, by UUID: {"GPU-8f3a…": "cuda:0"}
+    given: tuple[str, ...] | None  # the UUIDs that the process may use. None: all, or unknown
     state: str  # whether the choice can still change: see `State`
-    cuda: str  # the same as a sentence: since when, by what, and with which GPUs
+    cuda: str  # the same as a sentence, with when and how CUDA started, and its GPUs
     notes: tuple[str, ...] = ()  # what is wrong with the mask, a sentence each
-    allotted: str = ""  # who gave it which GPUs: "allotted by Slurm job 123: GPUs 2, 5"
+    allotted: str = ""  # who gave which GPUs: "allotted by Slurm job 123: GPUs 2, 5"
     amd: tuple[tuple[str, str], ...] = ()  # the variables that hide AMD's GPUs here, with their values
-    inherited_amd: tuple[tuple[str, str], ...] = ()  # and as the process was launched
+    inherited_amd: tuple[tuple[str, str], ...] = ()  # the same at the launch of the process
     vendor: Vendor = "nvidia"  # whose GPUs `names` names
-    others: tuple[str, ...] = ()  # the UUIDs of the other vendor's that are not hidden, also "cuda:0"…
+    others: tuple[str, ...] = ()  # the UUIDs of the other vendor's visible GPUs, also "cuda:0"…
     program: Program = "kernel"
-    is_as_begun: bool = False  # the variables are what was chosen when the kernel started
+    is_as_begun: bool = False  # the variables are those that were chosen when the kernel started
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Inventory):
-    """The machine at one moment, and what this process makes of it."""
+    """The machine at one moment, as this process sees it."""
 
     kernel: KernelView = field(kw_only=True)
-    # The claims for commands and engines that it has launched, each behind the UUID of its device.
+    # The claims for commands and engines that the process has launched, each after the UUID of its device.
     launched: tuple[tuple[str, Claim], ...] = field(default=(), kw_only=True)
-    claimed: tuple[str, ...] = field(default=(), kw_only=True)  # the UUIDs of those that it has claimed
+    claimed: tuple[str, ...] = field(default=(), kw_only=True)  # the UUIDs that the process has claimed
     waiting: int = field(default=0, kw_only=True)  # processes of all users that wait for GPUs
 
 
 def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
-    """Read the machine, and what this process makes of it.
+    """Read the machine as this process sees it.
 
-    Another thread has to ask `probe` for the state itself: what the watch finds, it notes as found in the
-    cell that runs, on the main thread.
+    On any thread but the main one, the caller must pass the state from `probe`. Without it, the watch would
+    note that the cell that runs on the main thread started CUDA.
     """
     inventory = read_machine(session)
     guard = judge_process(inventory, cuda_watch.look() if state is None else state)
@@ -81,7 +81,7 @@ def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
 def ask_guard(session: Session) -> Guard:
     """Ask whether a choice can still take effect.
 
-    GPUs are read only to name those that the process keeps, and if it can be about AMD's.
+    GPUs are read only to name those that the process keeps, or if there may be AMD GPUs.
     """
     state = cuda_watch.look()
     is_needed = state is State.FROZEN or session.reader.reads_amd
@@ -89,19 +89,19 @@ def ask_guard(session: Session) -> Guard:
 
 
 def read_machine(session: Session) -> Inventory:
-    """Read the machine's GPUs, with figures, others' claims, and who is idle."""
+    """Read the machine's GPUs with their figures, the claims of other processes, and idle times."""
     machine = session.reader.inventory().with_claims(session.claims.others())
     return session.reader.idleness.note(machine, time.monotonic())
 
 
 def read_for_auto(session: Session) -> Inventory:
-    """Read the machine's GPUs to pick from: a GPU that rests for a moment only is not taken for a free one.
+    """Read the machine's GPUs for `auto`, so that a GPU that rests only for a moment does not look free.
 
-    The utilization is the highest of three looks within half a second: NVML's own period is between a sixth
-    of a second and a second (`nvmlUtilization_t`).
+    The utilization is the highest of three looks within half a second. NVML's sampling period is between a
+    sixth of a second and a second (`nvmlUtilization_t`).
     """
     inventory = read_machine(session)
-    if not inventory.problem and len(inventory.devices) > 1:  # one is no choice
+    if not inventory.problem and len(inventory.devices) > 1:  # with one device, nothing is to be picked
         for _ in range(_LOOKS):
             time.sleep(BETWEEN_LOOKS)
             inventory = inventory.with_highest(session.reader.inventory())
@@ -109,7 +109,7 @@ def read_for_auto(session: Session) -> Inventory:
 
 
 def _kernel_view(session: Session, inventory: Inventory, guard: Guard) -> KernelView:
-    """Put the machine, the variables and the guard's answer together."""
+    """Make the view from the machine, the variables and the guard."""
     inherited, now = session.inherited, variables_now()
     given = Given(inventory, inherited, session.grant)
     vendor = guard.vendor if guard.vendor in inventory.vendors[1:] else seen_vendor(now, inventory)
@@ -151,7 +151,7 @@ def _kernel_view(session: Session, inventory: Inventory, guard: Guard) -> Kernel
 
 
 def _uuids(devices: tuple[Device, ...] | Unknown) -> tuple[str, ...] | None:
-    """Return what is visible; None if it can't be told."""
+    """Return the UUIDs of devices. None if the devices or a UUID are unknown."""
     if devices is UNKNOWN or any(device.uuid is UNKNOWN for device in devices):
         return None
     return tuple(str(device.uuid) for device in devices)

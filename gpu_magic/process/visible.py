@@ -1,15 +1,15 @@
-"""What frameworks see by the variables: CUDA's, which `mask` reads, and ROCm's. Writes them for a choice.
+"""The GPUs that frameworks see with CUDA's variables (see `mask`) and ROCm's, and the values for a choice.
 
-ROCR_VISIBLE_DEVICES comes first. ROCm's runtime reads it in hsa_init: numbers, and UUIDs or beginnings of
-them, in any mixture; empty hides all GPUs. HIP_VISIBLE_DEVICES then counts among what that has left. If it
-is not set, or empty, HIP reads CUDA_VISIBLE_DEVICES in its place, so that an empty value hides nothing and -1
-hides all. An entry that names no GPU ends a list. Sources: ROCm documentation, "GPU isolation techniques";
-ROCR-Runtime, amd_filter_device.cpp; clr, rocclr/device/rocm/rocdevice.cpp, `Device::init`.
+ROCR_VISIBLE_DEVICES comes first. ROCm's runtime reads it in hsa_init: numbers, and UUIDs or starts of UUIDs,
+in any mixture. An empty value hides all GPUs. HIP_VISIBLE_DEVICES then counts among the remaining GPUs. If
+HIP_VISIBLE_DEVICES is not set, or empty, HIP reads CUDA_VISIBLE_DEVICES instead, so an empty value hides
+nothing, and -1 hides all. An entry that names no GPU ends a list. Sources: ROCm documentation, "GPU isolation
+techniques"; ROCR-Runtime, amd_filter_device.cpp; clr, rocclr/device/rocm/rocdevice.cpp, `Device::init`.
 
-PyTorch for ROCm counts by a parser of its own (torch 2.13, torch/cuda/__init__.py,
-`_parse_visible_devices` and `_device_count_amdsmi`), which differs: it takes an empty HIP_VISIBLE_DEVICES
-for no GPU, and a number that is named twice for none. If the two disagree, what a program sees depends on
-which of them it asks, so nothing is said of it.
+PyTorch for ROCm counts with another parser (torch 2.13, torch/cuda/__init__.py, `_parse_visible_devices` and
+`_device_count_amdsmi`), which differs: it reads an empty HIP_VISIBLE_DEVICES, and a list with a repeated
+number, as no GPU. If PyTorch and HIP disagree, the visible GPUs are UNKNOWN, because they depend on which of
+the two a program asks.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["hide", "in_force", "in_order", "read_hip", "read_visible", "seen_vendor", "show", "together"]
 
-_HIDDEN = "-1"  # an empty value would leave it to CUDA_VISIBLE_DEVICES
+_HIDDEN = "-1"  # with an empty value, HIP would read CUDA_VISIBLE_DEVICES
 _SHORTEST_UUID = 5  # ROCR_VISIBLE_DEVICES: "GPU-" and a digit
 
 
 def read_visible(variables: Variables, inventory: Inventory) -> Reading:
-    """Return what frameworks see; on a machine with GPUs of both vendors, NVIDIA's and then AMD's."""
+    """Return what frameworks see. On a machine with GPUs of both vendors, NVIDIA's come first."""
     if inventory.vendors == ("amd",):
         return read_hip(variables, inventory)
     nvidia = read(variables.mask, inventory.of_vendor("nvidia"), variables.order)
@@ -47,12 +47,12 @@ def read_visible(variables: Variables, inventory: Inventory) -> Reading:
 def together(
     one: tuple[Device, ...] | Unknown, other: tuple[Device, ...] | Unknown
 ) -> tuple[Device, ...] | Unknown:
-    """Return the devices of both; UNKNOWN if one is."""
+    """Return the devices of both. UNKNOWN if one of them is."""
     return UNKNOWN if one is UNKNOWN or other is UNKNOWN else (*one, *other)
 
 
 def seen_vendor(variables: Variables, inventory: Inventory) -> Vendor:
-    """Return whose GPUs `cuda:0`, `cuda:1` are: NVIDIA's, unless they are hidden or not there."""
+    """Return the vendor of `cuda:0`, `cuda:1`: NVIDIA, unless its GPUs are hidden or there are none."""
     first, *others = inventory.vendors or ("nvidia",)
     if others and read(variables.mask, inventory.of_vendor(first), variables.order).devices == ():
         return others[0]
@@ -60,7 +60,7 @@ def seen_vendor(variables: Variables, inventory: Inventory) -> Vendor:
 
 
 def in_force(variables: Variables, inventory: Inventory) -> dict[str, str]:
-    """Return the variables that hide GPUs of this machine, by their names; those that are not set do not."""
+    """Return the variables that are set and can hide GPUs of this machine, with their values."""
     vendors = inventory.vendors
     found = {} if vendors == ("amd",) else {MASK: variables.mask}
     if "amd" in vendors:
@@ -71,15 +71,15 @@ def in_force(variables: Variables, inventory: Inventory) -> dict[str, str]:
 
 
 def read_hip(variables: Variables, inventory: Inventory) -> Reading:
-    """Return what HIP sees of a machine's AMD GPUs, which are all that there is in the inventory."""
+    """Return what HIP sees of a machine's AMD GPUs. The inventory contains no other GPUs."""
     name, mask = (HIP, variables.hip) if variables.hip else (MASK, variables.mask)
-    # With ROCR_VISIBLE_DEVICES alone PyTorch does not look at CUDA_VISIBLE_DEVICES.
+    # If only ROCR_VISIBLE_DEVICES is set, PyTorch does not read CUDA_VISIBLE_DEVICES.
     is_hidden = mask == _HIDDEN and (variables.hip is not None or variables.rocr is None)
     if is_hidden or variables.rocr == "":
         return Reading(())
     values, seen, notes = in_force(variables, inventory), _numbered(inventory), list[str]()
     if seen is UNKNOWN:
-        # GPUs that are named by their whole UUIDs, and answer, are known whatever the numbers are.
+        # GPUs that answer and are named by complete UUIDs are known without HIP's numbers.
         there = {str(gpu.uuid): gpu for gpu in inventory if not gpu.problem}
         entries = next(iter(values.values()), "").split(",")
         if len(values) == 1 and len(set(entries)) == len(entries) and set(entries) <= there.keys():
@@ -101,7 +101,7 @@ def read_hip(variables: Variables, inventory: Inventory) -> Reading:
 
 
 def _numbered(inventory: Inventory) -> tuple[Gpu, ...] | Unknown:
-    """Return the GPUs in the order of HIP's numbers; UNKNOWN if these are not known."""
+    """Return the GPUs in the order of HIP's numbers. UNKNOWN if the numbers are unknown."""
     gpus = inventory.gpus
     if any(gpu.problem for gpu in gpus):
         return UNKNOWN
@@ -148,7 +148,7 @@ def _left_by_hip(value: str, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
 
 
 def _count_of_pytorch(variables: Variables, inventory: Inventory) -> int | Unknown:
-    """Return how many GPUs PyTorch counts; -1 if it refuses, UNKNOWN if that can't be told."""
+    """Return how many GPUs PyTorch counts: -1 if it refuses the variables, UNKNOWN if unclear."""
     mask, _, hip, rocr = variables
     if rocr is not None:
         entries = len(rocr.split(","))
@@ -165,7 +165,7 @@ def _count(gpus: int) -> str:
 
 
 def _ended(name: str, value: str, count: int) -> list[str]:
-    """Return what is wrong with a list of which only the first entries count."""
+    """Return a note if an entry ends a list early, else nothing."""
     if count >= len(value.split(",")) or value == _HIDDEN:
         return []
     seen = f"only the first {count}" if count else "no GPU"
@@ -178,7 +178,7 @@ def _shown(value: str) -> str:
 
 
 def hide(*vendors: Vendor) -> dict[str, str | None]:
-    """Return the variables with which no GPU of these vendors is seen, and their values."""
+    """Return the variables that hide all GPUs of these vendors, and their values."""
     found: dict[str, str | None] = {MASK: "", ORDER: PCI} if "nvidia" in vendors else {}
     return found | ({HIP: _HIDDEN} if "amd" in vendors else {})
 
@@ -192,10 +192,10 @@ def show(
     by: str | None,
     by_uuid: bool = False,
 ) -> dict[str, str | None]:
-    """Return the variables with which frameworks see these devices, which are of one vendor, and no others.
+    """Return the variables with which frameworks see exactly these devices, which are of one vendor.
 
-    With `by` they are written so, or it raises ChoiceError if numbers can't name them. Without, NVIDIA's are
-    written by number if that is possible, unless `by_uuid`, and AMD's if HIP's numbers are known.
+    `by` tells how to name the devices. It raises ChoiceError if numbers cannot name them. Without `by`,
+    NVIDIA's are named by number if possible, unless `by_uuid`, and AMD's if HIP's numbers are known.
     """
     amd = tuple(device for device in devices if isinstance(device, Gpu) and device.vendor == "amd")
     if amd:
@@ -203,8 +203,8 @@ def show(
         return _show_hip(amd, inherited, inventory.of_vendor("amd"), by) | hidden
     nvidia = inventory.of_vendor("nvidia")
     has_mig = any(isinstance(device, MigInstance) for device in devices)
-    # CUDA's numbers can differ from nvidia-smi's if it sorts by speed, or leaves out a GPU that is lost. How
-    # it numbers GPUs beside split ones is not documented well enough to promise anything by it.
+    # CUDA's numbers can differ from nvidia-smi's if CUDA sorts by speed or leaves out a lost GPU. How CUDA
+    # numbers GPUs if one is split is not documented well enough to rely on it.
     is_sorted = order == FASTEST and not nvidia.is_uniform
     numbers_fail = is_sorted or any(gpu.problem or gpu.is_split for gpu in nvidia)
     if by == "index" and has_mig:
@@ -220,7 +220,7 @@ def show(
 def _show_hip(
     devices: tuple[Gpu, ...], inherited: Variables, amd: Inventory, by: str | None
 ) -> dict[str, str | None]:
-    """Return the same of AMD's GPUs. ROCR_VISIBLE_DEVICES stays, unless it hides one of them."""
+    """Return the same for AMD's GPUs. ROCR_VISIBLE_DEVICES stays, unless it hides one of them."""
     found: dict[str, str | None] = {}
     left = numbered = _numbered(amd)
     if inherited.rocr is not None:
@@ -234,7 +234,7 @@ def _show_hip(
         found[HIP] = write(devices, by_uuid=True)
     else:
         found[HIP] = ",".join(str(left.index(device)) for device in devices)
-    if inherited.mask is not None:  # launchers stop if the two contradict each other
+    if inherited.mask is not None:  # launchers stop if it contradicts HIP_VISIBLE_DEVICES
         found[MASK] = None
     return found
 
@@ -242,7 +242,7 @@ def _show_hip(
 def in_order(
     devices: tuple[Device, ...], order: str, inventory: Inventory
 ) -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """Return devices that were named by no order in that of CUDA_DEVICE_ORDER, and a note if that fails."""
+    """Sort devices without a given order by CUDA_DEVICE_ORDER. Return also a note if that is impossible."""
     if order != FASTEST or inventory.is_uniform or not devices[1:]:
         return devices, ()
     ranks = inventory.fastest_first

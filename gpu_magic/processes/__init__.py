@@ -1,1 +1,1 @@
-"""The user's own processes on GPUs, and their end: `%gpu_ps`, `%gpu_ps end 4711`."""
+"""List and end the user's own processes on GPUs: `%gpu_ps`, `%gpu_ps end 4711`."""

@@ -1,4 +1,4 @@
-"""`%gpu_ps`: the user's own processes on GPUs, and the end of one."""
+"""`%gpu_ps`: list the user's own processes on GPUs, or end one."""
 
 from __future__ import annotations
 

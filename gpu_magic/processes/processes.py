@@ -1,4 +1,4 @@
-"""The processes of this user on GPUs, as a table, and their end: by TERM, then by KILL."""
+"""Lists the processes of this user on GPUs as a table, and ends them: by TERM, then by KILL."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ __all__ = [
 ]
 
 _HEADINGS = ("Process", "PID", "GPUs", "Age", "What it is")
-# Linux 5.3, and a Python built for it, can send a signal to a process whatever becomes of its number.
+# Linux 5.3, and a Python built for it, can signal a process without a risk if its PID is used again.
 _CAN_END = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
 PATIENCE = 5.0  # seconds that a process has to end after TERM
-_asked: dict[tuple[int, int | Unknown], float] = {}  # when processes got TERM, by number and start
+_asked: dict[tuple[int, int | Unknown], float] = {}  # when processes got TERM, by PID and start
 
 
 class Manager(NamedTuple):
-    """What in this kernel has started a process; and what ends that, if it is not to be ended by itself."""
+    """What in this kernel started a process, and how to end it if `end_process` does not."""
 
     name: str
     how_to_end: str = ""
 
 
-finders: list[Callable[[GpuProcess], Manager | None]] = []  # of those that start processes without a task
+finders: list[Callable[[GpuProcess], Manager | None]] = []  # for features that start processes without a task
 
 
 def _find_manager(process: GpuProcess) -> Manager | None:
-    """Return what has started a process; None if that is nothing of this kernel's."""
-    if process.started is not UNKNOWN and start_of(process.pid) is UNKNOWN:  # its name and start are kept
+    """Return what in this kernel started a process. None if this kernel did not start it."""
+    if process.started is not UNKNOWN and start_of(process.pid) is UNKNOWN:  # its name and start are cached
         return Manager("ended", "only its parent has not noticed")
     if process.pid == os.getpid():
         restarts = "Jupyter's Kernel menu restarts it or shuts it down"
@@ -198,7 +198,7 @@ def my_processes() -> OwnProcesses:
         for claim in device.status.claims:
             if claim.is_own and claim.pid is not UNKNOWN and device not in memory[claim.pid]:
                 process = session.reader.look_up(claim.pid)
-                if not process.is_own:  # on a simulated machine nothing is known of it
+                if not process.is_own:  # on a simulated machine the process is unknown
                     process = GpuProcess(claim.pid, claim.notebook or UNKNOWN, claim.owner)
                 found.setdefault(claim.pid, replace(process, idle=claim.idle))
                 memory[claim.pid][device] = None
@@ -243,7 +243,7 @@ def end_process(
 
 
 def next_step(process: GpuProcess) -> str:
-    """Return what can be done next about a process: nothing, "end", "wait" for its end, "kill"."""
+    """Return the next step to end a process: nothing, "end", "wait" for its end, or "kill"."""
     manager = _find_manager(process)
     if not _CAN_END or not process.is_own or process.started is UNKNOWN or (manager and manager.how_to_end):
         return ""
@@ -252,16 +252,16 @@ def next_step(process: GpuProcess) -> str:
 
 
 def send(pid: int, started: int | Unknown, *, kill: bool, patience: float = 0.0) -> bool:
-    """Send the process that started then TERM or KILL; return whether it ends within `patience` seconds."""
+    """Send TERM or KILL to the process with this start. Return whether it ends within `patience` seconds."""
     try:
         if not _CAN_END:
             raise OSError  # noqa: TRY301 - as an older Linux would
-        # It stays this one process, whatever becomes of its number: what `_check` finds out is of it.
+        # The descriptor stays with one process, so `_check` and the signal concern the same process.
         with open(os.pidfd_open(pid), "rb", 0) as process:  # noqa: PTH123
             _check(pid, started, kill=kill)
             signal.pidfd_send_signal(process.fileno(), signal.SIGKILL if kill else signal.SIGTERM)
             _asked.setdefault((pid, started), time.monotonic())
-            waiting = select.poll()  # not `select`, which takes no descriptor above 1023
+            waiting = select.poll()  # not `select`, which accepts no descriptor above 1023
             waiting.register(process, select.POLLIN)
             return bool(waiting.poll(patience * 1000))
     except ProcessLookupError:
@@ -276,7 +276,7 @@ def send(pid: int, started: int | Unknown, *, kill: bool, patience: float = 0.0)
 
 
 def _check(pid: int, started: int | Unknown, *, kill: bool) -> None:
-    """Raise ProcessError if the process that has this number now may not be sent the signal."""
+    """Raise ProcessError if the process that has this PID now must not get the signal."""
     there = my_processes()
     own, now = there.find(pid), read_process(pid)
     if now.started is UNKNOWN and not there.simulated:

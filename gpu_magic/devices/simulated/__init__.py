@@ -1,7 +1,7 @@
 """A simulated machine with GPUs: an NVML library in Python that the real pynvml calls.
 
-Whatever reads GPUs through nvidia-ml-py (gpu_magic, nvitop, gpustat) then sees this machine. It is public as
-`gpu_magic.testing`.
+Every tool that reads GPUs through nvidia-ml-py (gpu_magic, nvitop, gpustat) sees this machine. The public
+names are in `gpu_magic.testing`.
 """
 
 from gpu_magic.devices.simulated.library import beneath, ensure, leave, machine_of

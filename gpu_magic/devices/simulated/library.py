@@ -2,7 +2,7 @@
 
 pynvml looks functions up by name and passes ctypes arguments: out-parameters as `byref(x)`, whose target
 is `arg._obj`. Written against nvidia-ml-py 13.615. A function that this library does not have returns
-NOT_SUPPORTED, as a driver does for a GPU that lacks a feature, so that other tools run on it as well.
+NOT_SUPPORTED, as a driver does for a GPU that lacks a feature, so that other tools also run.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _pci(gpu: SimulatedGpu) -> dict[str, Any]:
     return {**names, "domain": domain, "bus": bus, "device": device}
 
 
-# What is answered: a text, the fields of a structure, or a value for each out-parameter, which come last.
+# The answers: a text, the fields of a structure, or a value for each of the last arguments.
 _OF_MACHINES: dict[str, Callable[[Machine], Any]] = {
     "nvmlSystemGetDriverVersion": lambda machine: machine.driver,
     "nvmlSystemGetCudaDriverVersion": lambda machine: machine.cuda,
@@ -62,7 +62,7 @@ _OF_DEVICES: dict[str, Callable[[SimulatedGpu | SimulatedMig], Any]] = {
     "nvmlDeviceIsMigDeviceHandle": lambda device: isinstance(device, SimulatedMig),
     "nvmlDeviceGetMaxMigDeviceCount": lambda device: 7 if getattr(device, "is_split", False) else 0,
     "nvmlDeviceGetMemoryInfo_v2": lambda device: _memory(device) | {"reserved": device.reserved},
-    # Its `used` has in it what is reserved, which version 2 tells apart.
+    # Its `used` includes the reserved memory, which version 2 reports separately.
     "nvmlDeviceGetMemoryInfo": lambda device: (
         _memory(device) | {"used": device.memory_used + device.reserved}
     ),
@@ -79,7 +79,7 @@ _OF_WHOLE_GPUS: dict[str, Callable[[SimulatedGpu], Any]] = {
     "nvmlDeviceGetComputeMode": lambda gpu: getattr(pynvml, f"NVML_COMPUTEMODE_{gpu.compute_mode.upper()}"),
     "nvmlDeviceGetCudaComputeCapability": lambda gpu: gpu.model.capability,
     "nvmlDeviceGetNumGpuCores": lambda gpu: gpu.model.cores,
-    "nvmlDeviceGetMaxClockInfo": lambda gpu: gpu.model.clock,  # of all its clocks
+    "nvmlDeviceGetMaxClockInfo": lambda gpu: gpu.model.clock,  # for each kind of clock
     "nvmlDeviceGetUtilizationRates": _utilization,
     "nvmlDeviceGetTemperature": lambda gpu: gpu.temperature,
     "nvmlDeviceGetTemperatureV": lambda gpu: {"temperature": gpu.temperature},
@@ -215,12 +215,12 @@ def _number(handle: Any) -> int:
 
 
 def _point(handle: Any, number: int) -> None:
-    """Write a number into an `nvmlDevice_t` out-parameter: an opaque pointer, to its users."""
+    """Write a number into an `nvmlDevice_t` out-parameter, which is an opaque pointer."""
     ctypes.c_void_p.from_buffer(handle._obj).value = number  # noqa: SLF001
 
 
 def _gpu_number(name: str, arguments: tuple[Any, ...]) -> int | None:
-    """Return the index of the GPU that a call is about; None for the library as a whole."""
+    """Return the index of the GPU that a call is about. None for a call about the whole library."""
     if not name.startswith("nvmlDevice") or name.startswith("nvmlDeviceGetCount") or not arguments:
         return None
     if name.startswith("nvmlDeviceGetHandleByIndex"):
@@ -240,18 +240,18 @@ def beneath(machine: Machine) -> Iterator[Machine]:
         _put_beneath(*before)
 
 
-# What pynvml called before GPU_MAGIC_SIMULATE put a machine there.
+# The library that pynvml called before GPU_MAGIC_SIMULATE replaced it, and its number of users.
 _left: list[tuple[object, int]] = []
 
 
 def ensure(described: str) -> None:
     """Let pynvml read the machine that GPU_MAGIC_SIMULATE describes, with processes on it, until `leave`.
 
-    After the profile come options: `8xA100-80GB seed=3 clock=0` (a constant clock); `own=2:12GiB:60`: this
-    process has 12 GiB on GPU 2, and keeps it busy for 60 % of the time. Other words are a SimulationError.
+    Options follow the profile: `8xA100-80GB seed=3 clock=0` (a constant clock). With `own=2:12GiB:60`, this
+    process has 12 GiB on GPU 2 and keeps it busy for 60 % of the time. Other words raise SimulationError.
     """
     all_words = described.split()
-    of_profile = list(takewhile(lambda word: "=" not in word, all_words))  # `2x h100`, which is refused whole
+    of_profile = list(takewhile(lambda word: "=" not in word, all_words))  # `2x h100` is refused as a whole
     profile, words = " ".join(of_profile), all_words[len(of_profile) :]
     options: dict[str, Any] = {}
     own: re.Match[str] | None = None
@@ -282,19 +282,19 @@ def ensure(described: str) -> None:
 
 
 def leave() -> None:
-    """Take the machine of `ensure` away, where pynvml still reads it."""
+    """Remove the machine of `ensure`, if pynvml still reads it."""
     there = machine_of(pynvml.nvmlLib)
     if _left and there and there.described_by:
         _put_beneath(*_left.pop())
 
 
 def machine_of(library: object) -> Machine | None:
-    """Return the machine of a simulated library; None for another library."""
+    """Return the machine of a simulated library. None for another library."""
     return library.machine if isinstance(library, SimulatedLibrary) else None
 
 
 def _put_beneath(library: object, users: int) -> tuple[object, int]:
-    """Replace the library that pynvml calls; return what it called before."""
+    """Replace the library that pynvml calls. Return the previous library and its number of users."""
     before = pynvml.nvmlLib, pynvml._nvmlLib_refcount  # noqa: SLF001
     pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
     pynvml.nvmlLib, pynvml._nvmlLib_refcount = library, users  # noqa: SLF001

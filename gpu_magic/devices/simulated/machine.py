@@ -1,4 +1,4 @@
-"""A simulated machine: GPUs, processes with owners, figures that change, and everything that can fail."""
+"""A simulated machine: GPUs, processes with owners, figures that change, and failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MIB, GIB = 1 << 20, 1 << 30
 _MOST_GPUS, _MOST_INSTANCES = 256, 7
 _NAMESPACE = uuid.UUID("6a0f3a5e-7c1c-4b5e-9d5b-0f4b7f6f2a11")
 _IDLE_MEMORY, _RESERVED = 520 * MIB, 450 * MIB
-_STEPS = 10  # how often a second a driver brings its counters up to date, whoever asks meanwhile
+_STEPS = 10  # updates of the driver's counters in a second
 _IDLE = 1  # nvmlClocksEventReasonGpuIdle
 _SOMEBODY = ("chen", "maria", "tom", "aisha")
 _KERNEL, _NOTEBOOK = "ipykernel", "work/evaluate.ipynb"
@@ -73,7 +73,7 @@ class SimulatedProcess:
     memory: int | None
     work: int = 0  # percent of the GPU that it keeps busy, on average
     age: int | Unknown = UNKNOWN  # seconds
-    is_own: bool = False  # whether it is of the user who looks, who can read its notebook
+    is_own: bool = False  # whether it belongs to the current user, who can read its notebook
     notebook: str = ""
 
 
@@ -85,7 +85,7 @@ class SimulatedMig:
     name: str
     memory: int
     gpu_instance: int = 1
-    reserved: int = 0  # bytes; the driver's share is the GPU's
+    reserved: int = 0  # bytes. The driver's share counts on the GPU
     processes: list[SimulatedProcess] = field(default_factory=list)
 
     @property
@@ -224,11 +224,11 @@ class SimulatedGpu:
 
     @property
     def _moment(self) -> float:
-        """When the driver has last brought its counters up to date, by the machine's clock."""
+        """When the driver last updated its counters, by the machine's clock."""
         return math.floor(self._machine.clock() * _STEPS) / _STEPS
 
     def _variation(self, what: str) -> float:
-        """Return a number from -1 to 1 that changes slowly with the clock and follows from the seed."""
+        """Return a number from -1 to 1 that changes slowly with the clock and depends on the seed."""
         second, fraction = divmod(self._moment, 1.0)
         seed = f"{self._machine.seed}/{self.index}/{what}/"
         before, after = (random.Random(f"{seed}{second + n:.0f}").uniform(-1, 1) for n in (0, 1))  # noqa: S311
@@ -267,8 +267,8 @@ class Machine:
         self.clock: Callable[[], float] = clock if callable(clock) else lambda: float(clock)
         self.profile, self.seed = profile, seed
         self.driver, self.cuda = driver, cuda
-        self.described_by = ""  # the GPU_MAGIC_SIMULATE that asked for it, where one did
-        self.refusal = 0  # what nvmlInit answers, where not 0 (success)
+        self.described_by = ""  # the value of GPU_MAGIC_SIMULATE, if that made the machine
+        self.refusal = 0  # the error code of nvmlInit, or 0 (success)
         self.missing: set[str] = set()  # symbols that this driver's library does not have
         self._hanging: dict[tuple[str, int | None], threading.Event] = {}
         self.last_pid = 4000
@@ -327,7 +327,7 @@ class Machine:
 def _parse_profile(profile: str) -> list[tuple[Model, tuple[str, ...]]]:
     """Return the model of each GPU of a profile, in order, and the kinds of its MIG instances.
 
-    Components are joined by "+": each a count, a model, and the MIG instances it is split into, if any:
+    A component has a count, a model, and its MIG instances, if any. "+" joins components:
     `2xRTX-4090+1xT4`, `1xA100-80GB(3g.40gb,4g.40gb)+7xA100-80GB`. `0xT4` is a machine without GPUs.
     """
     models: list[tuple[Model, tuple[str, ...]]] = []
