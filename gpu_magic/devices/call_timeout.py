@@ -119,7 +119,7 @@ class CallTimeout:
     def _wait(
         self, job: Callable[[], None], waiting: deque[_Call], all_ended: threading.Event, seconds: float
     ) -> None:
-        """Run a job on the kept thread, and if it hangs on others, until all calls end or the time is up."""
+        """Run a job on the kept thread, and on more if it hangs, until all calls end or the time is up."""
         deadline, stall, left = time.monotonic() + seconds, min(_STALL_SECONDS, seconds / 8), len(waiting)
         if self._jobs is None:
             self._jobs = queue.SimpleQueue()

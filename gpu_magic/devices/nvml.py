@@ -233,7 +233,7 @@ class Nvml:
         return [card for card in self._cards if card.handle is not None] if self._is_ours() else []
 
     def _open(self) -> list[Hashable]:
-        """Open the library if necessary, and count the GPUs. Return the key of a hanging call, as `_look`.
+        """Open the library if necessary, and count the GPUs. Return the keys of hanging calls.
 
         The GPUs are found only when they are read, so that a hanging GPU does not delay the others.
         """

@@ -41,7 +41,7 @@ _MOST_ANCESTORS = 64  # limits the work for a long chain of processes
 
 
 class ProcessTable:
-    """Owners and names of processes, from /proc.
+    """Reads owners and names of processes from /proc, and keeps them.
 
     The driver reports the host's PIDs. In a container, such a PID may be absent or belong to another process.
     So in a container, names and owners are UNKNOWN rather than wrong.

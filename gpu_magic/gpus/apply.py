@@ -1,4 +1,4 @@
-"""Makes a choice take effect in this process, or says why that comes too late."""
+"""Makes a choice take effect in this process, or returns why it is too late."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["apply", "narrow", "or_wait", "resume"]
 
 _PLAIN = Options()
-# They keep how many GPUs they found, and do not say that they looked (CUDA's runtime does, for CuPy).
+# They keep the number of GPUs that they found, without a sign that they looked (CuPy: CUDA's runtime).
 _COUNT_EARLY = ("torch", "tensorflow", "cupy")
 _log = logging.getLogger("gpu_magic.process")
 
@@ -58,14 +58,14 @@ def apply(
     preferred: frozenset[str] = frozenset(),
     is_start: bool = False,
 ) -> Choice:
-    """Make CUDA see the GPUs that are typed after `%gpus`, where that can still take effect.
+    """Make CUDA see the GPUs that are typed after `%gpus`, if that can still take effect.
 
-    Among equals, `auto` picks those with a preferred UUID first. When a kernel starts, it looks once.
+    Among equal GPUs, `auto` picks preferred UUIDs first. When a kernel starts (`is_start`), it looks once.
 
-    A wait hands over the machine, which it has read just now, and what returns it without the GPUs that are
-    left to those who came before. For GPUs that can't be chosen it raises ChoiceError; nothing was changed.
+    A wait passes the machine that it has just read, and `in_turn`, which adds claims on the GPUs that are
+    left to earlier waits. It raises ChoiceError for GPUs that cannot be chosen, and changes nothing.
     """
-    request = parse(text)  # what can't be read can be anything: it is not logged
+    request = parse(text)  # a text that cannot be parsed can be anything, so it is not logged
     is_wait = inventory is not None
     is_auto = isinstance(request, Auto)
     is_alone = is_auto or options.only_free
@@ -74,7 +74,7 @@ def apply(
     )
 
     def pick(taken: Taken) -> Choice:
-        # What this process has launched has claimed GPUs for it: nobody else has those.
+        # Claims for this process's own commands keep only `auto` away, not numbers.
         there = machine.with_claims(taken if is_auto else session.claims.others())
         try:
             return choose(in_turn(there) if in_turn else there)
@@ -113,17 +113,17 @@ def _apply(
     preferred: frozenset[str],
     is_start: bool,
 ) -> Choice:
-    """Do the same on a machine that was looked at, without a word in the log."""
+    """Do the same on a machine that was read, without logging."""
     guard = judge_process(inventory, cuda_watch.look())
     is_simulated, is_reset = bool(inventory.simulated), isinstance(request, Reset)
     is_kept = guard.state is State.FROZEN and guard.is_known and len(guard.known) == len(guard.devices)
     if is_kept and isinstance(request, Auto) and (request, options.filters) == session.chosen:
-        # By now `auto` would pick others; running the cell again asks for nothing new.
+        # `auto` could pick other GPUs now, but running the cell again asks for nothing new.
         variables = variables_now().named(names_of(guard.vendor)[:2])
         kept = Selection(guard.known, variables, (), guard.vendor)
         selection, is_same = kept.with_mask(write(guard.known, by_uuid=True)), True
     else:
-        # Where it is too late for a choice, it does not matter who else uses the GPUs that are named.
+        # If it is too late for a choice, it does not matter who else uses the named GPUs.
         is_too_late = isinstance(request, Named) and not guard.can_change
         selection = select(
             request,
@@ -158,7 +158,7 @@ def _apply(
 
 
 def _check_background(selection: Selection) -> None:
-    """Raise ChoiceError if a cell in the background runs on a GPU, and the choice changes something."""
+    """Raise ChoiceError if a task in the background uses a GPU and the choice changes a variable."""
     if selection.variables == variables_now().named(tuple(selection.variables)):
         return
     for task in tasks:
@@ -178,10 +178,10 @@ def _take_effect(
     *,
     is_new: bool,
 ) -> Selection:
-    """Claim what is chosen, and nothing else, and set all that goes with it.
+    """Claim exactly the chosen devices, and set the variables and the memory settings.
 
-    It returns the selection, with a note if others can't see the claims. It raises PickedTwiceError, and has
-    changed nothing, if another process has claimed a device that nobody else may have.
+    It returns the selection, with a note if other users cannot see the claims. If another process has claimed
+    a device that must be unclaimed, it raises PickedTwiceError and changes nothing.
     """
     claims, ours, changes = session.claims, session.environment, is_new or selection.notes
     found: list[tuple[Mapping[str, str | None], Iterable[str]]] = []
@@ -194,7 +194,7 @@ def _take_effect(
             if problem and selection.known:
                 note = f"Other users cannot see your claim: {problem}."
                 selection = replace(selection, notes=(*selection.notes, note))
-        # Each choice says all of how memory is taken, so that an earlier one's settings end.
+        # Each choice replaces all memory settings of earlier choices.
         if memory or "settings" in vars(session):
             others = [name for name in ours.names if name not in NAMES]
             found.append((session.settings.limit(memory), others))
@@ -210,7 +210,7 @@ def _take_effect(
 
 
 def _as_cuda_has_it(had: Selection, inventory: Inventory, *, dry_run: bool) -> Selection:
-    """Return what a process has, with the variables as they are; or with others, where these mean others.
+    """Return what a process has, with its variables, or with corrected ones if they mean other GPUs.
 
     A variable that was changed after CUDA has read it misleads frameworks and new processes.
     """
@@ -226,10 +226,10 @@ def _as_cuda_has_it(had: Selection, inventory: Inventory, *, dry_run: bool) -> S
 
 
 def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: bool = False) -> Choice:
-    """Have the imported frameworks use some of the GPUs that this process has, once CUDA has started.
+    """Make the imported frameworks use only some of the GPUs of this process, after CUDA has started.
 
-    It raises ChoiceError, and has changed nothing, if CUDA has not started, or the process has not got these
-    GPUs, or for an option.
+    It raises ChoiceError and changes nothing if CUDA has not started, if the process does not have these
+    GPUs, or if an option is given.
     """
     request = parse(text)
     if options != _PLAIN:
@@ -243,7 +243,7 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
     if guard.state is State.FORKED:
         raise ChoiceError(f'{guard}. Start workers with the "spawn" method.')
     if guard.state is not State.FROZEN:
-        # It raises where this would be no way out.
+        # It raises if `%gpus` without --in-process cannot work either.
         select(request, inventory, session.inherited, grant=session.grant)
         raise ChoiceError(f"{runtime} has not started, so --in-process is not needed. Try %gpus {text}")
     if isinstance(request, Nothing):
@@ -273,7 +273,7 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
 
 
 def resume(file: Path) -> str:
-    """Apply the choice that was saved in a file before a restart, once; return what became of it."""
+    """Apply, once, the choice that was saved in a file before a restart. Return the result as text."""
     not_applied = "The choice from before the restart was not applied"
     session = current()
     try:
@@ -289,7 +289,7 @@ def resume(file: Path) -> str:
 
 
 def or_wait(error: NotFreeError, request: Request) -> NotFreeError:
-    """Return an error with what waits; of GPUs that are named, it says so already."""
+    """Return an error with the advice to wait, which an error about named GPUs already has."""
     if not isinstance(request, Auto):
         return error
     is_try = str(error).rpartition(". ")[2].startswith("Try ")
@@ -298,11 +298,11 @@ def or_wait(error: NotFreeError, request: Request) -> NotFreeError:
 
 
 def _doubts(guard: Guard, selection: Selection, *, has_frameworks: bool) -> Iterator[str]:
-    """Yield what is said of a choice that may have no effect in this process, a framework, a child."""
+    """Yield the warnings that a choice may have no effect in this process, a framework or a child."""
     if guard.state in (State.BROKEN, State.UNCLEAR):
         yield f"{guard}."
     variables = variables_now()
-    # The default way to start processes on Linux from Python 3.14 on: its children get its own variables.
+    # The default start method on Linux from Python 3.14 on. The server's children get its variables.
     server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
     has_server = getattr(server, "_forkserver_pid", None) is not None
     if has_server and selection.variables != variables.named(tuple(selection.variables)):
@@ -310,17 +310,17 @@ def _doubts(guard: Guard, selection: Selection, *, has_frameworks: bool) -> Iter
             "multiprocessing's fork server has already started. Its processes keep the earlier GPUs: use the "
             'start method "spawn".'
         )
-    if selection.known and has_frameworks:  # no framework can have a simulated GPU
+    if selection.known and has_frameworks:  # no framework can use a simulated GPU
         was_hidden = guard.state is State.LIVE and str(variables.mask).strip() in ("", "-1")
         is_nvidia = guard.vendor == selection.vendor == "nvidia"
         yield from _of_frameworks(selection, was_hidden=was_hidden and is_nvidia)
 
 
 def _of_frameworks(selection: Selection, *, was_hidden: bool) -> Iterator[str]:
-    """Yield why imported frameworks will not have the GPUs.
+    """Yield why imported frameworks will not see the GPUs.
 
-    CUDA itself is not too late after a cuInit that found no GPU: it answers 100, and after another choice 0
-    (seen on an H200, driver 580.159). But PyTorch can have kept its count, and TensorFlow its list.
+    For CUDA it is not too late after a cuInit that found no GPU: it returns 100, and after another choice 0
+    (seen on an H200, driver 580.159). But PyTorch may have kept its count, and TensorFlow its list.
     """
     started, counting = [], []
     for framework in imported():
@@ -339,7 +339,7 @@ def _of_frameworks(selection: Selection, *, was_hidden: bool) -> Iterator[str]:
 
 
 def _are_same(one: tuple[Device, ...] | Unknown, other: tuple[Device, ...]) -> bool:
-    """Return whether these are the same devices, whatever is on them, in the same order."""
+    """Return whether these are the same devices in the same order, by their UUIDs."""
     return one is not UNKNOWN and _uuids(one) == _uuids(other)
 
 

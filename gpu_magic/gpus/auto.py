@@ -1,4 +1,4 @@
-"""Picks the devices for `auto:2`, and says why these; and says who has a device."""
+"""Picks the devices for `auto:2`, with the reasons, and names the users of a device."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ __all__ = ["best_first", "check_filters", "check_free", "held_by", "pick", "usab
 
 _LONGEST = 500  # characters of a list of devices
 _PLAIN = Options()
-# How good a device is to pick, whoever has claimed it, the best first. Unsure: no figure shows use, one is
-# missing.
+# How good a device is to pick, without regard to claims, the best first. Unsure: no figure shows use, but
+# one is missing.
 _FREE, _UNSURE, _BUSY, _MEMORY_UNKNOWN = range(4)
 
 
@@ -45,11 +45,11 @@ def _standing(device: Device) -> int:
 
 
 def _rank(devices: Iterable[Device], preferred: frozenset[str] = frozenset()) -> list[Device]:
-    """Return devices that are in nvidia-smi's order, the best to pick first.
+    """Return devices, which are in nvidia-smi's order, with the best to pick first.
 
-    In this order they are told apart: by their standing; those that are preferred, by their UUIDs; the most
-    free memory, in whole GiB, as an idle GPU's differs a little; the fewest processes, where memory is not
-    known; the least utilization. One of which no figure is known comes last.
+    The criteria, in this order: the standing, a preferred UUID, the most free memory (in whole GiB, because
+    it differs a little between idle GPUs), the fewest processes if memory is unknown, the least utilization.
+    A device without a known figure comes last.
     """
 
     def key(device: Device) -> tuple[float, ...]:
@@ -68,13 +68,13 @@ def _rank(devices: Iterable[Device], preferred: frozenset[str] = frozenset()) ->
 
 
 def _is_comparable(device: Device) -> bool:
-    """Return whether anything is known by which a device can be told from others."""
+    """Return whether a figure is known by which a device can be ranked."""
     status = device.status
     return any(figure is not UNKNOWN for figure in (status.memory_used, status.processes, status.utilization))
 
 
 def check_filters(options: Options) -> None:
-    """Raise ChoiceError if a bound can't be read."""
+    """Raise ChoiceError if `min_free` or `model` is invalid."""
     size = options.least
     if options.min_free is not None and (size is None or 0 < size < MIB):
         what = "not a size" if size is None else "less than 1 MiB"
@@ -85,9 +85,9 @@ def check_filters(options: Options) -> None:
 
 
 def _is_model(device: Device, model: str) -> bool:
-    """Return whether a device's name has all words of a model's, in any case: `a100`, `A100 80GB`, `RTX4090`.
+    """Return whether a device's name has all words of a model, in any case: `a100`, `A100 80GB`, `RTX4090`.
 
-    A word is not found within another one: a T400 is no T4.
+    A part of a word does not match: a T400 is not a T4.
     """
     if device.name is UNKNOWN:
         return False
@@ -98,7 +98,7 @@ def _is_model(device: Device, model: str) -> bool:
 
 
 def _left_out(others: Mapping[Device, str]) -> str:
-    """Return devices behind one another, those of one reason together: `GPU 0 (in use by maria)`."""
+    """List devices, grouped by reason: `GPU 0 (in use by maria)`."""
     groups: dict[str, list[str]] = {}
     for device, why in others.items():
         groups.setdefault(why, []).append(device.label)
@@ -106,7 +106,7 @@ def _left_out(others: Mapping[Device, str]) -> str:
 
 
 def _used_by(device: Device, *, is_ours_named: bool = True) -> str:
-    """Return who uses a device, and for how long, as far as it is known: `in use by maria for 3 h`."""
+    """Return who uses a device, and for how long, as far as is known: `in use by maria for 3 h`."""
     there = () if device.status.users is UNKNOWN else device.status.users
     users = [process for process in there if is_ours_named or not process.mine]
     owners = {"this kernel" if one.mine else "you" if one.is_own else one.owner for one in users}
@@ -117,7 +117,7 @@ def _used_by(device: Device, *, is_ours_named: bool = True) -> str:
 
 
 def held_by(device: Device) -> str:
-    """Return who else uses or has claimed a device, in a few words; empty where nobody is known to."""
+    """Return who else uses or has claimed a device, in a few words. Empty if nobody is known to."""
     if device.status.claims:
         return _claims_text(device.status.claims)
     is_others = device.is_busy is True and not device.status.is_ours
@@ -125,7 +125,7 @@ def held_by(device: Device) -> str:
 
 
 def _claims_text(claims: Iterable[Claim]) -> str:
-    """Return claims behind one another, those of one user as one since the first: `a.ipynb and b.ipynb`."""
+    """List claims. Those of one user are one claim since the earliest: `a.ipynb and b.ipynb`."""
     groups: dict[tuple[str, bool, bool], list[Claim]] = {}
     for claim in claims:
         groups.setdefault((claim.owner, claim.is_own, claim.waits), []).append(claim)
@@ -140,7 +140,7 @@ def _claims_text(claims: Iterable[Claim]) -> str:
 
 
 def check_free(devices: Sequence[Device]) -> None:
-    """Raise NotFreeError if somebody else uses or has claimed a device, or that is not known."""
+    """Raise NotFreeError if somebody else uses or has claimed a device, or if its usage is unknown."""
     others: dict[Device, str] = {}
     for device in devices:
         is_free = device.is_busy is False or device.status.is_ours
@@ -160,13 +160,13 @@ def pick(
 ) -> tuple[tuple[Device, ...], str]:
     """Return the best devices of a pool, and why these and not the others, as a sentence.
 
-    The pool is what this process may use, in nvidia-smi's order. Among equals, those that this process has
-    claimed (`held`: UUIDs) are the first, so that asking again gives the same. If there are fewer, it raises
-    NotFreeError if there can be more later, else ChoiceError.
+    The pool has the devices that this process may use, in nvidia-smi's order. Among equal devices, those that
+    this process has claimed (`held`: UUIDs) come first, so the same request gives the same devices. If there
+    are too few, it raises NotFreeError if there can be enough later, else ChoiceError.
     """
     check_filters(options)
     candidates, others = _candidates(count, pool, options)
-    if len(candidates) != count:  # all of them are asked for: there is none to prefer
+    if len(candidates) != count:  # if all of them are requested, there is nothing to rank
         others |= {one: "usage unknown" for one in candidates if not _is_comparable(one)}
         candidates = list(filter(_is_comparable, candidates))
     ranked = _rank(candidates, held)
@@ -180,16 +180,16 @@ def pick(
 
 
 def best_first(pool: Sequence[Device]) -> tuple[Device, ...]:
-    """Return what `auto` picks from, the best first; without a whole GPU, the best MIG instance."""
+    """Return the devices that `auto` picks from, best first. Without a whole GPU, the best MIG instance."""
     candidates = _candidates(2, pool, _PLAIN)[0] or _candidates(1, pool, _PLAIN)[0]
-    if len(candidates) == 1:  # there is none to prefer, whatever is known of it
+    if len(candidates) == 1:  # there is nothing to rank
         return tuple(candidates)
     ranked = tuple(_rank(filter(_is_comparable, candidates)))
     return ranked if all(isinstance(device, Gpu) for device in ranked) else ranked[:1]
 
 
 def usable(count: int, pool: Sequence[Device], options: Options) -> list[Device]:
-    """Return the devices that could be picked if nobody had them."""
+    """Return the devices that could be picked if all were free and unclaimed."""
     found: list[Device] = [*whole_gpus(tuple(pool)), *(mig_instances(tuple(pool)) if count == 1 else ())]
     if options.model is not None:
         found = [one for one in found if _is_model(one, options.model)]
@@ -200,7 +200,7 @@ def usable(count: int, pool: Sequence[Device], options: Options) -> list[Device]
 def _candidates(
     count: int, pool: Sequence[Device], options: Options
 ) -> tuple[list[Device], dict[Device, str]]:
-    """Return the devices that can be picked, and in a few words why each other one can't."""
+    """Return the devices that can be picked, and in a few words why each of the others cannot."""
     whys: dict[Device, str] = {one: _why_not(one, options) for one in pool if isinstance(one, Gpu)}
     is_free = any(not why and _standing(one) == _FREE for one, why in whys.items())
     if not is_free and count == 1 and (instances := mig_instances(tuple(pool))):
@@ -210,7 +210,7 @@ def _candidates(
 
 
 def _why_not(device: Device, options: Options) -> str:
-    """Return why a device can't be picked: `12.0 GiB free, less than 20GB`; empty if it can."""
+    """Return why a device cannot be picked: `12.0 GiB free, less than 20GB`. Empty if it can."""
     status, free = device.status, device.status.memory_free
     if isinstance(device, Gpu) and device.is_taken:
         return "in use by the one process that it allows (Exclusive_Process)"
@@ -230,7 +230,7 @@ def _why_not(device: Device, options: Options) -> str:
 
 
 def _why_unranked(device: Device, picked: Iterable[Device]) -> str:
-    """Return in a few words why a device that could have been picked was not."""
+    """Return in a few words why a candidate was not picked."""
     if device.is_busy is True:
         return _used_by(device)
     if _standing(device) != _FREE:
@@ -242,7 +242,7 @@ def _why_unranked(device: Device, picked: Iterable[Device]) -> str:
 
 
 def _why_these(picked: Sequence[Device], free: int, *, is_choice: bool) -> str:
-    """Return why some devices were picked, of which `free` are free, as a sentence without its full stop."""
+    """Return why devices were picked, as a sentence without its full stop. `free` candidates are free."""
     unknown = [device.label for device in picked if _standing(device) == _MEMORY_UNKNOWN]
     labels, is_one = listed(device.label for device in picked), len(picked) == 1
     if unknown:
@@ -264,7 +264,7 @@ def _refusal(
     ranked: Sequence[Device],
     others: Mapping[Device, str],
 ) -> ChoiceError:
-    """Return why not as many can be picked as are asked for: now, or at all."""
+    """Return the error that too few devices can be picked, now or at all."""
     asked, size, later = f"auto:{count}{options.filters}", options.least, usable(count, pool, options)
 
     def too_few(there: Sequence[Device], others: Mapping[Device, str]) -> str:

@@ -1,4 +1,4 @@
-"""What became of a choice, as `gpu_magic.choose` returns it and `%gpus` prints it."""
+"""The result of a choice, as `gpu_magic.choose` returns it and `%gpus` prints it."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Choice:
     def _applied(self) -> Iterator[str]:
         if self.is_reset and not self.is_dry_run:
             yield f"Reset: {', '.join(self._settings)}"
-        # Without any that is set, a reset is every GPU as it comes: no choice.
+        # A reset that leaves every variable unset is no choice, so no GPUs are listed.
         if not self.is_reset or any(value is not None for value in self.selection.variables.values()):
             if self.selection.devices == ():
                 hides_both = all(self.selection.variables.get(name) is not None for name in (MASK, HIP))
@@ -133,7 +133,7 @@ class Choice:
             yield f"Dry run: would {listed(self._changes())}"
 
     def _changes(self) -> Iterator[str]:
-        """Yield what sets the variables: `set CUDA_VISIBLE_DEVICES=2,0`, `unset CUDA_DEVICE_ORDER`."""
+        """Yield the changes of variables: `set CUDA_VISIBLE_DEVICES=2,0`, `unset CUDA_DEVICE_ORDER`."""
         pairs = self.selection.variables.items()
         if to_set := [f"{name}={value}" for name, value in pairs if value is not None]:
             yield f"set {', '.join(to_set)}"
@@ -159,14 +159,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class TooLate:
-    """CUDA has started with other devices: nothing was changed.
+    """The answer if CUDA has started with other devices. Nothing was changed.
 
-    The first line of `str` says why, and what to type; the others what works without a restart.
+    The first line of `str` has the reason and what to type, the other lines what works without a restart.
     """
 
-    guard: Guard  # since when, by what, and with which devices
-    devices: tuple[Device, ...]  # those that were asked for
-    request: str  # what would choose them in a fresh kernel, as typed; empty for a reset
+    guard: Guard  # when and how CUDA started, and with which devices
+    devices: tuple[Device, ...]  # the requested devices
+    request: str  # the request as typed, to repeat in a fresh kernel; empty for a reset
     options: Options
 
     def __repr__(self) -> str:
@@ -186,7 +186,7 @@ class TooLate:
         return "\n".join([first, *self._without_a_restart()])
 
     def _without_a_restart(self) -> Iterator[str]:
-        """Say which of the GPUs the process has already, how to work on it, and what a script can have."""
+        """Yield which of the GPUs are visible, how to use one of them, and how a script can use the GPUs."""
         is_python, force = program() == "python", self.options.force
         gpus = ",".join(one.number_text if isinstance(one, Gpu) else str(one.uuid) for one in self.devices)
         script = f"%gpu_launch --gpus {gpus}{' --force' * force} python train.py"
@@ -219,7 +219,7 @@ class TooLate:
         yield f"  a script{f' on {wanted}' * (len(self.devices) > 1)}: {script}"
 
     def _with_a_restart(self) -> str:
-        """Say how to have it after a restart, of which only a kernel is capable by itself."""
+        """Return how to get the GPUs with a restart. Only an attended kernel can restart itself."""
         kind = program()  # nobody would start an unattended kernel again
         if kind == "kernel" and self.request:
             return f"{self._wish}: %gpus {self.request}{self.options} --restart"
@@ -250,7 +250,7 @@ def _free(device: Device) -> str:
 
 
 def _others_on(device: Device) -> Iterator[str]:
-    """Name the other people and programs on a chosen device, a sentence each without its full stop."""
+    """Yield the other users and programs of a device, a sentence each without its full stop."""
     users = () if device.status.users is UNKNOWN else device.status.users
     others = [process for process in users if not process.mine]
     for line in map(ProcessNames(others).line, others):
@@ -262,9 +262,9 @@ def _others_on(device: Device) -> Iterator[str]:
 
 
 def gpu_notes(devices: Sequence[Device], instead: str, *, is_chosen: bool) -> Iterator[str]:
-    """Yield what is said of the GPUs of a command or engines: that none was chosen, and who else uses them.
+    """Yield notes on the GPUs of a command or engines: that none was chosen, and who else uses them.
 
-    `instead` says what uses others, as a sentence.
+    `instead` is a sentence with the way to use other GPUs.
     """
     if not is_chosen and len(devices) > 1:
         yield f"No GPUs were chosen, so all {len(devices)} are used. {instead}"

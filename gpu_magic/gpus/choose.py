@@ -1,4 +1,4 @@
-"""The GPUs that there are, and those that this process uses: chosen at once, or once they are free."""
+"""Shows the GPUs of the machine, and chooses those of this process, at once or when they are free."""
 
 from __future__ import annotations
 
@@ -166,11 +166,11 @@ def choose(
 
 
 def told(choice: Choice, *, strict: bool, caller: FrameType) -> Choice:
-    """Return a choice, and warn or raise where it came too late."""
+    """Return a choice, and warn or raise if it came too late."""
     if choice.too_late and strict:
         raise CudaInitializedError(choice.refusal)
     if choice.too_late:
-        # Without a registry Python shows it at every call, and not only at the first from a line.
+        # Without a registry, Python shows the warning at every call, not only at the first from a line.
         where, line, module = caller.f_code.co_filename, caller.f_lineno, caller.f_globals.get("__name__", "")
         warnings.warn_explicit(choice.refusal, CudaInitializedWarning, where, line, module=module)
     return choice

@@ -1,4 +1,4 @@
-"""`%gpus`: show the GPUs, choose them."""
+"""`%gpus`: show the GPUs, or choose some."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class GpusMagic:
         After that, a choice changes nothing and prints what works instead.
         Sizes: 8GB (10^9 bytes) or 8GiB (2^30). Times: 90s, 30m, 1h30m, 2d or a number of seconds.
         """
-        # For this version: what they are now.
+        # Options of earlier versions, and their replacements.
         if found := re.search(r"(?:^|\s)--(by|no-claim)(?=[\s=]|$)[\s=]*(\w*)", line):
             value = f"by = {found[2] or 'uuid'!r}" if found[1] == "by" else "claims = False"
             raise refusal(f"--{found[1]} is now configuration. Try %config GpuMagics.{value}")
@@ -71,7 +71,7 @@ class GpusMagic:
             return
         options["strict"] |= is_strict
         with warnings.catch_warnings():
-            # It is shown below, whatever the user's filters say: what is typed is answered.
+            # The refusal is shown below, so that the user's filters cannot hide it.
             warnings.simplefilter("ignore", CudaInitializedWarning)
             with waiting_line() as show:
                 choice = gpu_magic.choose(request, on_wait=show, **options)
@@ -82,5 +82,5 @@ class GpusMagic:
 
 
 def _typed(value: object) -> str:
-    """Return what one would type for the value of an expression."""
+    """Format a value as magic arguments."""
     return str(value) if isinstance(value, float) else normalize_request(value)

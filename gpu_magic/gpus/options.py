@@ -1,4 +1,4 @@
-"""The options of a choice: which GPUs `auto` takes, what names them, and how frameworks take memory."""
+"""The options of a choice: filters for `auto`, how GPUs are named, and the memory of frameworks."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Order = Literal["pci", "fastest"]
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}  # seconds
 _NAMES = (r"d(?:ays?)?", r"h(?:(?:ou)?rs?)?", r"m(?:in(?:ute)?s?)?", r"s(?:ec(?:ond)?s?)?")
 _PARTS = re.compile(r"\s*".join(rf"(?:(\d{{1,6}})\s*{name})?" for name in _NAMES), re.IGNORECASE)
-_LEAST = 64 << 20  # less than that no framework starts with
+_LEAST = 64 << 20  # bytes. With a lower limit, no framework starts
 _MEMORY = re.compile(r"(.*?)( --growth)?(?: --memory-limit ([\w.]{1,20}(?: \w{1,5})?))?", re.DOTALL)
 
 
 def read_seconds(duration: str | float) -> float:
-    """Return the seconds of `30m`, `1h30m`, `30 min`, or a number; raise ChoiceError for anything else."""
+    """Return the seconds of `30m`, `1h30m`, `30 min`, or a number. Raise ChoiceError for other text."""
     typed = str(duration).strip()
     if re.fullmatch(r"\d{1,9}(?:\.\d{1,9})?", typed) and float(typed):
         return float(typed)
@@ -42,7 +42,7 @@ def read_seconds(duration: str | float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a choice, as `choose` takes them. `str` returns them as they are typed after `%gpus`."""
+    """The options of a choice, as arguments of `choose`. `str` returns them as typed after `%gpus`."""
 
     by: By | None = None
     order: Order | None = None
@@ -58,25 +58,25 @@ class Options:
 
     @property
     def filters(self) -> str:
-        """Those that say which GPUs `auto` takes, as they are typed; empty if none is given."""
+        """The options that filter the GPUs of `auto`, as typed. Empty if none is given."""
         return "".join(self.typed("only_free", "min_free", "model"))
 
     @property
     def least(self) -> int | None:
-        """The bytes that have to be free; None without such a bound, or one that can't be read."""
+        """The bytes that must be free. None without `min_free`, or if it is invalid."""
         return None if self.min_free is None else read_size(self.min_free)
 
     @property
     def to_save(self) -> dict[str, Any]:
-        """Those of them that go with GPUs that are named, for `restart.saved`."""
+        """The options that also work with named GPUs, for `restart.saved`."""
         return asdict(replace(self, min_free=None, model=None))
 
     @classmethod
     def saved(cls, saved: Mapping[str, Any]) -> Options:
-        """Return what was saved, which can be anything; else raise ChoiceError."""
+        """Return the options that were saved. Raise ChoiceError if they are invalid."""
         defaults = {field.name: field.default for field in fields(cls)}
         for name, value in saved.items():
-            # A flag is True or False, as `choose` takes it: else a text would count as yes.
+            # A flag must be True or False, because a text would count as True.
             kinds = (bool,) if defaults.get(name) is False else (str, int, float, type(None))
             if name not in defaults or type(value) not in kinds:
                 raise ChoiceError("its file cannot be read.")
@@ -84,12 +84,12 @@ class Options:
 
     @property
     def arguments(self) -> list[str]:
-        """Those that are given, as `choose` takes them: `memory_limit='8GB'`."""
+        """The options that are given, as arguments of `choose`: `memory_limit='8GB'`."""
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         return [f"{name}={value!r}" for name, value in values if value is not None and value is not False]
 
     def typed(self, *names: str) -> list[str]:
-        """Return those that are given, of some or of all, as they are typed: ` --memory-limit 8GB`."""
+        """Return the options that are given, of these names or of all, as typed: ` --memory-limit 8GB`."""
         found = []
         for name in names or [field.name for field in fields(self)[1:]]:  # `by` is not typed
             value = getattr(self, name)
@@ -99,9 +99,9 @@ class Options:
 
 
 def split_request(typed: str) -> tuple[str, Options]:
-    """Return the GPUs that are typed after `%gpus`, and the options for memory, as `str` has them, behind.
+    """Split a text after `%gpus` into the GPUs and the memory options at its end, written as `str` does.
 
-    All else is left with the GPUs, where it names none.
+    All other text stays with the GPUs, where it is invalid.
     """
     match = _MEMORY.fullmatch(typed)
     assert match  # noqa: S101 - it matches any text
@@ -110,9 +110,9 @@ def split_request(typed: str) -> tuple[str, Options]:
 
 
 def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int | None) -> MemorySettings:
-    """Return the settings of `--growth` and `--memory-limit` for the devices that are chosen.
+    """Return the settings of `--growth` and `--memory-limit` for the chosen devices.
 
-    It raises ChoiceError for a limit that is not a size, or more than a device has; and without a device.
+    It raises ChoiceError without a device, or if the limit is not a size, is too small, or exceeds a device.
     """
     if not growth and limit is None:
         return MemorySettings()

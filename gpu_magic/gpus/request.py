@@ -1,4 +1,4 @@
-"""Parses what a user asks for, `1,3`  `0-2,5`  `GPU-8f3a`  `auto:2`  `none`, into a `Request`."""
+"""Parses a user's request, `1,3`  `0-2,5`  `GPU-8f3a`  `auto:2`  `none`, into a `Request`."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ __all__ = [
 class Named:
     """`1,3` or `GPU-8f3a`: these devices in this order."""
 
-    # An int is nvidia-smi's number. A str is the beginning of a UUID, a MIG instance, `2:1` for instance 1 of
-    # GPU 2, or rocm-smi's number, `amd:1`.
+    # An int is nvidia-smi's number. A str is the start of a UUID, `2:1` for MIG instance 1 of GPU 2, or
+    # rocm-smi's number, `amd:1`.
     identifiers: tuple[int | str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """`auto:2`: so many GPUs, free ones first, then those with the most free memory; `amd:auto`: of AMD's."""
+    """`auto:2`: 2 GPUs, free ones first, then those with the most free memory. `amd:auto`: AMD's GPUs."""
 
     count: int = 1
     vendor: Vendor | None = None
@@ -51,19 +51,19 @@ class Auto:
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    """`all`: every GPU that this kernel may use; `amd:all`: of AMD's."""
+    """`all`: every GPU that this kernel may use. `amd:all`: AMD's GPUs."""
 
     vendor: Vendor | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """`none`: no GPU. CUDA_VISIBLE_DEVICES is set, and empty."""
+    """`none`: no GPU. CUDA_VISIBLE_DEVICES is set to an empty value, for AMD HIP_VISIBLE_DEVICES to -1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """`reset`: what the kernel was started with, which can be no value at all."""
+    """`reset`: the values that the kernel started with. A variable can also be unset."""
 
 
 Request = Named | Auto | Everything | Nothing | Reset
@@ -74,13 +74,13 @@ _EXPECTED = (
     "numbers (1,3), a range (0-2), a MIG instance (2:1), a UUID prefix (GPU-8f3a), auto, auto:2, "
     "auto --model A100, all, none or reset"
 )
-# No machine has this many GPUs. A larger range is a typing error, and would only take memory.
+# No machine has this many GPUs. A larger range is a typing error and would only waste memory.
 _HIGHEST = 4095
 _LONGEST = 8192  # characters
 
 
 def parse(text: str) -> Request:
-    """Return the request that is typed after `%gpus`; else raise ChoiceError, which says what would work."""
+    """Parse a request that is typed after `%gpus`, or raise ChoiceError with what would work."""
     asked = without_brackets(text)
     if not asked:
         raise ChoiceError(f"No GPU is named. Expected {_EXPECTED}.")
@@ -108,7 +108,7 @@ def parse(text: str) -> Request:
 
 
 def is_request(text: str) -> bool:
-    """Return whether `parse` takes a text."""
+    """Return whether `parse` accepts a text."""
     try:
         parse(text)
     except ChoiceError:
@@ -117,14 +117,14 @@ def is_request(text: str) -> bool:
 
 
 def _identifiers(entry: str) -> list[int | str]:
-    """Return what one entry of a list names: a number, a range of numbers, or the beginning of a UUID."""
+    """Return what one entry of a list names: a number, a range of numbers, or the start of a UUID."""
     low = entry.lower()
     if re.match("amd:[0-9]", low):
         numbers = _identifiers(low[4:])
         if not all(isinstance(one, int) for one in numbers):
             raise ChoiceError(f"{entry!r} is not an AMD GPU. Use rocm-smi's numbers: amd:1")
         return [f"amd:{number}" for number in numbers]
-    low = low.removeprefix("smi:")  # what %%on_gpu calls nvidia-smi's number
+    low = low.removeprefix("smi:")  # %%on_gpu's prefix for nvidia-smi's numbers
     if match := re.fullmatch(r"0*([0-9]+)(?:([-:])0*([0-9]+))?", low):
         first, last = (min(int(digits[:8]), _HIGHEST + 1) for digits in (match[1], match[3] or "0"))
         if max(first, last) > _HIGHEST:
@@ -152,7 +152,7 @@ def _what_works(entry: str) -> str:
         return f"{entry!r} cannot be part of a list. Try {'auto:2' if word == 'auto' else word}"
     if number := re.match(r"auto\W{0,2}([1-9][0-9]{0,3})\b", low):
         return f"{entry!r}: a colon goes before the number of GPUs. Try auto:{number[1]}"
-    import difflib  # needed by few
+    import difflib  # rarely needed
 
     close = difflib.get_close_matches(word, WORDS, n=1, cutoff=0.7)
     count = low[len(word) :] if close == ["auto"] else ""
@@ -161,27 +161,27 @@ def _what_works(entry: str) -> str:
 
 
 def normalize_request(request: object) -> str:
-    """Return what one would type after `%gpus` for an object; ChoiceError if it can't name GPUs in order."""
+    """Format an object as typed after `%gpus`. Raise ChoiceError if it cannot name GPUs in order."""
     if isinstance(request, str):
         return request
     if isinstance(request, Gpu):
         return request.number_text
     if isinstance(request, MigInstance):
         return request.uuid
-    if isinstance(request, bool | set | frozenset | bytes):  # neither a number nor an order is meant by these
+    if isinstance(request, bool | set | frozenset | bytes):  # they mean neither a number nor an order
         raise ChoiceError(f"{request!r} does not name GPUs in order. Try choose(1) or choose([1, 3])")
     with contextlib.suppress(TypeError):
-        return str(operator.index(request))  # type: ignore[arg-type] # any integer: NumPy's, too
+        return str(operator.index(request))  # type: ignore[arg-type] # any integer, also NumPy's
     try:
         entries = iter(request)  # type: ignore[call-overload]
-    except TypeError:  # also of a tensor of one number, which has `__iter__`
+    except TypeError:  # also for a tensor with one number, which has `__iter__`
         text = f"{request!r} does not name a GPU. Try choose(1), choose([1, 3]) or choose('auto')"
         raise ChoiceError(text) from None
     return ",".join(map(normalize_request, entries))
 
 
 def normalize_wait(wanted: object) -> str:
-    """Return what one would type after `%gpus` to wait for GPUs: a number is how many of them."""
+    """Format the GPUs to wait for as typed after `%gpus`. A number is how many GPUs."""
     if isinstance(wanted, Integral) and not isinstance(wanted, bool):
         return f"auto:{wanted}"
     try:

@@ -1,4 +1,4 @@
-"""Decides which devices answer a request, on this machine and within what the kernel was given."""
+"""Selects the devices for a request, on this machine and among those that the kernel was given."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _DEFAULTS, _NOBODY = Options(), Grant()
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The answer to a request: devices, and the variables that make frameworks see exactly these."""
+    """The devices for a request, and the variables that make exactly these devices visible."""
 
-    # In the order of `cuda:0`, `cuda:1`, …; UNKNOWN after a reset to a mask whose meaning can't be known.
+    # In the order of `cuda:0`, `cuda:1`, …. UNKNOWN after a reset to a mask whose meaning is unknown.
     devices: tuple[Device, ...] | Unknown
-    # What is set for it; None: not set. For NVIDIA's GPUs CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, for
-    # AMD's HIP_VISIBLE_DEVICES.
+    # The values to set. None: unset the variable. For NVIDIA's GPUs CUDA_VISIBLE_DEVICES and
+    # CUDA_DEVICE_ORDER, for AMD's HIP_VISIBLE_DEVICES.
     variables: Mapping[str, str | None]
     notes: tuple[str, ...] = ()  # what the user should know of this choice, a sentence each
-    vendor: Vendor = "nvidia"  # whose GPUs they are; of no GPU, whose plain numbers are
+    vendor: Vendor = "nvidia"  # of the devices; without devices, the vendor that plain numbers name
 
     @property
     def known(self) -> tuple[Device, ...]:
-        """The devices; none if they can't be known."""
+        """The devices. Empty if they are unknown."""
         return () if self.devices is UNKNOWN else self.devices
 
     @property
@@ -49,7 +49,7 @@ class Selection:
         return self.variables.get(names_of(self.vendor)[0])
 
     def with_mask(self, mask: str | None) -> Selection:
-        """Return the same with another value of that variable."""
+        """Return the same with another value of the variable of `mask`."""
         return replace(self, variables={**self.variables, names_of(self.vendor)[0]: mask})
 
 
@@ -63,12 +63,12 @@ def select(
     held: frozenset[str] = frozenset(),
     by: By | None = None,
 ) -> Selection:
-    """Return the devices that answer a request, and the variables that name them.
+    """Return the devices for a request, and the variables that name them.
 
-    It raises ChoiceError if the request can't be answered exactly: never fewer GPUs than were asked for,
-    never others. `inherited` are the `Variables` that the kernel was started with, and `grant` is what a
-    scheduler says that it gave. `held` are the UUIDs that this process has claimed. `by` says how to write
-    the devices if `options` do not, as far as they can be written so.
+    It raises ChoiceError rather than return fewer or other GPUs than requested. `inherited` are the
+    `Variables` that the kernel was started with. `grant` is the grant of a scheduler. `held` are the UUIDs
+    that this process has claimed. If `options` does not tell how to name the devices, `by` does, as far as
+    possible.
     """
     vendor = _vendor(request, inventory)
     check_options(request, options, vendor)
@@ -109,7 +109,7 @@ def select(
             notes = [f"{gpu.label} is left out because {why_unusable(gpu)}." for gpu in out] + _taken(picked)
         devices, unordered = in_order(picked, order, there)
         notes += unordered
-    # Beside a scheduler's list, numbers of others would be a riddle to a child process.
+    # With a scheduler's list, a child process could not interpret the numbers of other GPUs.
     is_riddle = bool(grant.gpus and given.outside(devices))
     found = show(
         devices,
@@ -125,7 +125,7 @@ def select(
 def would_do(
     request: Named | Auto, inventory: Inventory, inherited: Variables, options: Options, grant: Grant
 ) -> tuple[int, Sequence[Device]]:
-    """Return how many devices a request asks for, and those that would do if nobody had them."""
+    """Return how many devices a request asks for, and the devices that would fit it if they were free."""
     if isinstance(request, Named):
         devices = _named(request, inventory)
         return len(devices), devices
@@ -137,16 +137,16 @@ def would_do(
 
 
 def _grant_of(vendor: Vendor, inventory: Inventory, grant: Grant) -> Grant:
-    """Return what a scheduler gave of a vendor's GPUs: what it says is of the first vendor's."""
+    """Return a scheduler's grant of a vendor's GPUs. A grant is about the first vendor's GPUs only."""
     return grant if vendor == next(iter(inventory.vendors), vendor) else _NOBODY
 
 
 def select_among(
     request: Named | Auto | Everything, inventory: Inventory, pool: tuple[Device, ...]
 ) -> tuple[Device, ...]:
-    """Return the devices that answer a request, where a process has a pool of these and no others.
+    """Return the devices for a request, among the pool of devices that a process has.
 
-    It raises ChoiceError if that can't be answered exactly. Devices that are named can be outside the pool.
+    It raises ChoiceError rather than return fewer or other devices. Named devices can be outside the pool.
     """
     if isinstance(request, Named):
         return _named(request, inventory)
@@ -156,12 +156,12 @@ def select_among(
 
 
 def vendor_of(devices: Sequence[Device]) -> Vendor:
-    """Return whose GPUs devices are, which are all of one vendor."""
+    """Return the vendor of devices that are all of one vendor."""
     return devices[0].vendor if devices and isinstance(devices[0], Gpu) else "nvidia"
 
 
 def _vendor(request: Request, inventory: Inventory) -> Vendor:
-    """Return whose GPUs are asked for; plain numbers and words are the first vendor's of the machine."""
+    """Return the vendor of a request. Plain numbers and words name the machine's first vendor."""
     plain = inventory.vendors[0] if inventory.vendors else "nvidia"
     if isinstance(request, Auto | Everything):
         return request.vendor or plain
@@ -211,7 +211,7 @@ def _named(request: Named, inventory: Inventory) -> tuple[Device, ...]:
 
 
 def _everything(pool: tuple[Device, ...], inventory: Inventory) -> tuple[Device, ...]:
-    """Return all GPUs that can be used as a whole, or the MIG instance that is the only device."""
+    """Return all GPUs that can be used as a whole, or the only MIG instance."""
     gpus, instances = whole_gpus(pool), mig_instances(pool)
     if gpus or len(instances) == 1:
         return gpus or instances
@@ -222,7 +222,7 @@ def _everything(pool: tuple[Device, ...], inventory: Inventory) -> tuple[Device,
 
 
 def _taken(devices: Iterable[Device]) -> list[str]:
-    """Return a note for each GPU on which CUDA can't start while another process uses it."""
+    """Return a note for each GPU on which CUDA cannot start while another process uses it."""
     why = "allows one process at a time (Exclusive_Process), and another one uses it"
     taken = [gpu for gpu in devices if isinstance(gpu, Gpu) and gpu.is_taken]
     return [f"{gpu.label} {why}. CUDA cannot start on it until that process ends." for gpu in taken]

@@ -1,7 +1,7 @@
 """The machine's GPUs as `gpu_magic.gpus` returns them and `%gpus` shows them: as text, as HTML, and as JSON.
 
-All are made of the same rows, so they say the same; the panel shows these rows, too. Names that come from the
-machine (a process, a user) are escaped in HTML, and have no control characters in text.
+Text, HTML and the panel show the same rows. Names from the machine (a process, a user) are escaped in HTML,
+and have no control characters in text.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _ALL = ": all GPUs"
 _SIMULATED = "GPU_MAGIC_SIMULATE=8xA100-80GB"
 _LONGEST_MASK = 400  # characters: eight UUIDs and more
 
-# What is to be seen of a device: nobody uses it, others do, only this kernel does, that can't be known, or it
-# can't be read at all.
+# The usage of a device: free, in use by others, in use only by this kernel, unknown, or the device cannot be
+# read.
 Usage = Literal["free", "busy", "mine", "unknown", "problem"]
 
 
@@ -41,8 +41,8 @@ class MemoryShares(NamedTuple):
     """Memory in use, as fractions of the device's total, from 0 to 1."""
 
     mine: float = 0.0  # what this process and its children hold
-    others: float = 0.0  # what other processes hold, as far as it is known
-    used: float = 0.0  # all that is in use, also by processes that are not known
+    others: float = 0.0  # what other processes hold, as far as is known
+    used: float = 0.0  # all that is in use, also by unknown processes
 
 
 _NO_SHARES = MemoryShares()
@@ -54,16 +54,16 @@ class Row:
 
     device: Device
     label: (
-        str  # nvidia-smi's number of a GPU; for a MIG instance the branch of a tree and its number, `├ 2:1`
+        str  # nvidia-smi's number of a GPU. For a MIG instance, the branch of a tree and its number: `├ 2:1`
     )
     name: str  # of the product
-    users: tuple[str, ...]  # the processes on it, a line each; without any, why there is none to show
+    users: tuple[str, ...]  # the processes on it, a line each. Without any, the reason
     usage: Usage
-    visible_as: str  # what frameworks here call it, or that they don't see it; empty if it is split by MIG
-    memory: str = ""  # used and total, `59.6 / 80.0 GiB`; empty for a GPU that can't be read
+    visible_as: str  # its name in frameworks here, or that it is not visible; empty if split by MIG
+    memory: str = ""  # used and total, `59.6 / 80.0 GiB`; empty for a GPU that cannot be read
     total: str = ""  # `80.0 GiB`
     shares: MemoryShares = _NO_SHARES
-    # Percent, degrees Celsius, watts; None where the device has no such figure.
+    # Percent, degrees Celsius, watts. None if the device has no such figure.
     utilization: int | Unknown | None = None
     temperature: int | Unknown | None = None
     power: float | Unknown | None = None
@@ -86,21 +86,21 @@ def rows(snapshot: Snapshot) -> Iterator[Row]:
         yield row
         for part in gpu.mig:
             branch = "└" if part is gpu.mig[-1] else "├"
-            # The profile first: it is what tells instances apart where names are cut off.
+            # The profile comes first, because it tells instances apart if names are cut off.
             profile = "MIG" if part.name is UNKNOWN else name_text(part.name.rpartition("MIG ")[2])
             row = _row(part, f"{branch} {part.number_text}", f"{profile} {part.uuid[:12]}…", snapshot, names)
             yield replace(row, utilization=UNKNOWN)
 
 
 def _row(device: Device, label: str, name: str, snapshot: Snapshot, names: ProcessNames) -> Row:
-    """Return the row of a device without its other figures than memory."""
+    """Return the row of a device, with no figures except memory."""
     is_split = isinstance(device, Gpu) and device.is_split
     visible_as = "" if is_split else _visible_as(device.uuid, snapshot.kernel)
     if isinstance(device, Gpu) and device.problem:
         return Row(device, label, name, (device.problem,), "problem", visible_as)
     users, usage = _users(device, names)
     launched = tuple(str(claim) for uuid, claim in snapshot.launched if uuid == device.uuid)
-    if launched and usage == "free":  # what this process has launched, and does not use it yet
+    if launched and usage == "free":  # a launched command that does not use it yet
         users, usage = launched, "mine"
     if usage == "free" and device.uuid in snapshot.claimed:
         who = "kernel" if snapshot.kernel.program.endswith("kernel") else "process"
@@ -110,15 +110,15 @@ def _row(device: Device, label: str, name: str, snapshot: Snapshot, names: Proce
 
 
 def _users(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]:
-    """Return who uses or has claimed a device, a line each, and what that makes of its usage."""
+    """Return who uses or has claimed a device, a line each, and its usage."""
     status = device.status
     if isinstance(device, Gpu) and device.is_split:
         return (("split by MIG" if device.mig else "split by MIG, no instance made",), "unknown")
     lines, usage = _users_by_figures(device, names)
     named = () if status.users is UNKNOWN else tuple(one.pid for one in status.users)
-    # These lines say who is idle.
+    # The lines of processes already show idle times.
     claims = tuple(str(replace(one, idle=UNKNOWN) if one.pid in named else one) for one in status.claims)
-    if claims and usage == "free":  # what is claimed is not free
+    if claims and usage == "free":  # a claimed device is not free
         lines, usage = claims, "busy"
     else:
         lines = (*lines, *claims)
@@ -132,7 +132,7 @@ def _users(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]
 
 
 def _users_by_figures(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]:
-    """Return the same of a device that any process can use, and that nobody has claimed."""
+    """Return the same by figures alone, without claims and the compute mode."""
     users, lines = device.status.users, list[str]()
     usage: Usage = "unknown"
     if users is not UNKNOWN and users:
@@ -162,14 +162,14 @@ def _visible_as(uuid: str | Unknown, view: KernelView) -> str:
 def memory_texts(used: int | Unknown, total: int | Unknown) -> tuple[str, str]:
     """Return used and total, `0.5 / 80.0 GiB`, and the total alone."""
     total_text = _UNKNOWN if total is UNKNOWN else _size(total)
-    # The unit stands once, behind both; a GPU with terabytes can have less in use.
+    # The unit follows once, after both. But a GPU with terabytes can have gigabytes in use.
     unit = " TiB" if total_text.endswith("TiB") else " GiB"
     used_text = _UNKNOWN if used is UNKNOWN else _size(used).removesuffix(unit)
     return f"{used_text} / {total_text}", total_text
 
 
 def _size(size: int) -> str:
-    """Return bytes as in a column of memory, where megabytes are parts of a gigabyte: `0.0 GiB`."""
+    """Format bytes for a column of memory, with megabytes as a part of a GiB: `0.0 GiB`."""
     return f"{size / GIB:.1f} GiB" if size < GIB else bytes_text(size)
 
 
@@ -181,7 +181,7 @@ def _shares(device: Device) -> MemoryShares:
     for process in () if status.processes is UNKNOWN else status.processes:
         size = 0 if process.memory is UNKNOWN else process.memory
         mine, others = (mine + size, others) if process.mine else (mine, others + size)
-    # The driver can report processes that together have more than there is.
+    # The driver can report processes that have more memory than the total.
     return MemoryShares(*(min(1.0, size / total) for size in (mine, others, status.memory_used)))
 
 
@@ -192,7 +192,7 @@ def _figure(value: float | Unknown | None, unit: str) -> str:
 
 
 class _Column(NamedTuple):
-    """A column: its heading, what a row has there (several lines by newlines), and how that is shown."""
+    """A column: its heading, its text for a row (newlines separate lines), and its style."""
 
     heading: str
     text: Callable[[Row], str]
@@ -215,7 +215,7 @@ _COLUMNS = (
 def as_text(snapshot: Snapshot) -> str:
     """Return the table as text, for a terminal."""
     columns, found = _columns(snapshot), list(rows(snapshot))
-    # A row has several lines where one of its cells has.
+    # A row has several lines if one of its cells has.
     cells = ([column.text(row).split("\n") for column in columns] for row in found)
     lines = [line for row in cells for line in zip_longest(*row, fillvalue="")]
     right = [at for at, column in enumerate(columns) if column.css.startswith("gm-right")]
@@ -228,7 +228,7 @@ def as_text(snapshot: Snapshot) -> str:
 def as_html(snapshot: Snapshot) -> str:
     """Return the table as HTML, for a notebook, in the colors of the front end."""
     columns, found = _columns(snapshot), list(rows(snapshot))
-    marks_visible = not all(row.is_visible for row in found)  # all is no choice to mark
+    marks_visible = not all(row.is_visible for row in found)  # if all are visible, there is nothing to mark
 
     def line(row: Row) -> str:
         visible = "gm-here" if row.is_visible else "gm-hidden"
@@ -260,7 +260,7 @@ class Gpus(Snapshot):
 
 
 def _columns(snapshot: Snapshot) -> Sequence[_Column]:
-    """Return the columns as this process names itself: in a shell and in a script there is no kernel."""
+    """Return the columns. Without a kernel or IPython, a heading has "process" instead of "kernel"."""
     if snapshot.kernel.program != "python":
         return _COLUMNS
     return [column._replace(heading=column.heading.replace("kernel", "process")) for column in _COLUMNS]
@@ -278,7 +278,7 @@ def _css(column: _Column) -> str:
 
 
 def _title(snapshot: Snapshot) -> str:
-    """Return the versions of the driver and of CUDA, whether the machine exists, and how many wait."""
+    """Return a title: the versions of driver and CUDA, whether the machine is simulated, how many wait."""
     parts = []
     if snapshot.simulated:
         parts.append(f"SIMULATED machine ({snapshot.simulated}): these GPUs do not exist")
@@ -292,7 +292,7 @@ def _title(snapshot: Snapshot) -> str:
 
 
 def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Return what this kernel was started with, what is set now, and whether that can change."""
+    """Return the variables at the start, the variables now, and whether they can change."""
     view = snapshot.kernel
     now = _mask(view.mask)
     if view.order:
@@ -321,7 +321,7 @@ def _mask(mask: str | None) -> str:
 
 
 def problem_text(snapshot: Snapshot) -> str:
-    """Return why no GPU can be read, and without a driver how gpu_magic can be tried; empty where one can."""
+    """Return why no GPU can be read, and without a driver, how to try gpu_magic. Empty if one can."""
     if NO_LIBRARY not in snapshot.problem:
         return snapshot.problem
     is_shell = snapshot.kernel.program == "python"
@@ -335,7 +335,7 @@ def _notes(snapshot: Snapshot) -> list[str]:
 
 
 def record_of(device: Device) -> dict[str, Any]:
-    """Return a device as JSON has it; null for what the driver would not tell."""
+    """Return a device as values for JSON. None for a figure that the driver does not give."""
     gpu, status = device if isinstance(device, Gpu) else None, device.status
 
     def known(thing: object, *names: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Waits for GPUs that others have: how long, how often it looks, and what it leaves to who came before."""
+"""Waits for GPUs that are not free: how long, how often it looks, and what it leaves to earlier waits."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ __all__ = ["InTurn", "Turns", "Wait", "Waiting", "Wanted"]
 T = TypeVar("T")
 InTurn: TypeAlias = "Callable[[Inventory], Inventory]"  # as for `apply`
 
-# Seconds between two looks: few at first, as somebody watches; then as many as a machine does not notice.
+# Seconds between two looks: short at first, for a user who watches, then longer, to spare the machine.
 FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
 _SLOWER = 1.2
 _LONGEST = 200  # characters of a list of GPUs
-# Seconds that free GPUs are left to somebody. Who could have all and does not take them has stopped; who
-# waits for more keeps GPUs from being used. Between two looks _LONGEST_LOOK is counted at most, as this
-# process can have been stopped.
+# Seconds for which free GPUs are left to an earlier wait. If all its GPUs are free and it does not choose
+# them, it has stopped. If only some are free, they stay unused while it waits. Between two looks, at most
+# _LONGEST_LOOK counts, because this process may have been stopped.
 _LEFT_ALL, _LEFT_SOME, _LONGEST_LOOK = 60.0, 3600.0, 15.0
 _log = logging.getLogger("gpu_magic.process")
 
 
 class Wait(Generic[T]):
-    """One wait for GPUs, in turn. `str` returns a line: who holds them, since when, and when it looks again.
+    """One wait for GPUs, in turn. `str` returns a line: who holds them, the time so far, and the next look.
 
-    `attempt` returns what was asked for, given options, the machine as it was read, and `in_turn`; without
-    the last it only tries. With no bound of memory it is for GPUs that nobody uses or claims. After a look,
-    `wanted` is what it waits for, as it is shown, and `holders` who has that. `seconds` None is endless.
+    `attempt` returns the result, given the options, the machine that was read, and `in_turn`. If `in_turn` is
+    None, it is a dry run. Without `min_free`, the wait is for GPUs that nobody uses or claims. After a look,
+    `wanted` has the GPUs in words, and `holders` who has them. With `seconds` None, the wait has no limit.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Wait(Generic[T]):
 
     @property
     def progress(self) -> str:
-        """Who holds them, since when, and when it looks again; without a full stop."""
+        """Who holds the GPUs, the time so far, and the next look, without a full stop."""
         waited = time_text(int(time.monotonic() - self._began))
         until = f" of {time_text(self._seconds)}" if self._seconds else ""
         return f"Waiting for {self.wanted}, {waited}{until}: {self.holders}. Next look in {self._pause:.0f} s"
@@ -80,16 +80,16 @@ class Wait(Generic[T]):
         return f"{self.progress}. To stop, interrupt the kernel."
 
     def next_pause(self) -> float:
-        """Return the seconds until the next look, of which the last is at the end of the time."""
+        """Return the seconds until the next look. The last look is at the end of the time."""
         pause, self._pause = self._pause, min(_LONGEST_PAUSE, self._pause * _SLOWER)
         if self._seconds is None:
             return pause
         return max(0.0, min(pause, self._began + self._seconds - time.monotonic()))
 
     def wait(self, show: Callable[[Wait[T]], object]) -> T:
-        """Wait, and return what was asked for; after each look without success, this wait is handed over.
+        """Wait, and return the result. After each look without success, call `show` with this wait.
 
-        It raises ChoiceError if the time is over, or these GPUs can't be had, however long one waits.
+        It raises ChoiceError if the time is over, or if these GPUs can never be chosen.
         """
         try:
             while True:
@@ -104,7 +104,7 @@ class Wait(Generic[T]):
             self.leave()
 
     async def wait_async(self) -> T:
-        """Do the same without blocking: other code runs on the thread's event loop meanwhile."""
+        """Do the same without `show` and without blocking the event loop of the thread."""
         try:
             while True:
                 with _changing_nothing():
@@ -117,11 +117,11 @@ class Wait(Generic[T]):
             self.leave()
 
     def leave(self) -> None:
-        """Leave the place among those who wait."""
+        """Leave the line."""
         self._place.leave()
 
     def in_turn(self, machine: Inventory) -> Inventory:
-        """Return the machine with claims on the GPUs that are left to those who came before."""
+        """Return the machine with claims on the GPUs that are left to earlier waits."""
         session, options = self._session, self._options
         count, devices = would_do(self._request, machine, session.inherited, options, session.grant)
         uuids = tuple(str(device.uuid) for device in devices)
@@ -130,9 +130,9 @@ class Wait(Generic[T]):
         return self._turns.leave(self._place.ahead(), machine, others, time.monotonic())
 
     def _look(self, inventory: Inventory) -> T | None:
-        """Return what was asked for, if it can be had now; else take a place, and return None.
+        """Return the result if an attempt succeeds now. Else join the line and return None.
 
-        It raises ChoiceError if it can't be had later either, or there is no later.
+        It raises ChoiceError if the GPUs can never be chosen, or if the time is over.
         """
         never: ChoiceError | None = None
         try:
@@ -142,7 +142,7 @@ class Wait(Generic[T]):
         except ChoiceError as error:
             never = error
         if never:
-            self._attempt(self._given, inventory, None)  # the same is said of what was typed
+            self._attempt(self._given, inventory, None)  # raises the error for the options as typed
             raise never
         if self._seconds is not None and time.monotonic() - self._began >= self._seconds:
             waited, what, holders = time_text(self._seconds), self.wanted, self.holders
@@ -151,7 +151,7 @@ class Wait(Generic[T]):
         return None
 
     def _note(self, inventory: Inventory, holders: str) -> None:
-        """Note who holds what it waits for: `2 free GPUs`, `GPU 1 and GPU 3`; if somebody does, queue."""
+        """Note what it waits for (`2 free GPUs`, `GPU 1 and GPU 3`) and the holders. If any, get in line."""
         if isinstance(self._request, Named):
             labels = listed(find(identifier, inventory).label for identifier in self._request.identifiers)
             wanted = shortened(labels, _LONGEST)
@@ -165,7 +165,7 @@ class Wait(Generic[T]):
 
 @contextmanager
 def _changing_nothing() -> Iterator[None]:
-    """Have what ends a wait from outside, in a block that changes nothing, say so in one line."""
+    """Give an interrupt or a cancellation in a block the message that nothing was changed."""
     try:
         yield
     except (asyncio.CancelledError, KeyboardInterrupt) as end:
@@ -175,7 +175,7 @@ def _changing_nothing() -> Iterator[None]:
 
 
 class Waiting(Wait["Choice"]):
-    """A wait for GPUs that are then chosen here, given what is typed after `%gpus`; else as `Wait`."""
+    """A wait that then chooses the GPUs in this process. `text` is as typed after `%gpus`."""
 
     def __init__(self, session: Session, text: str, options: Options, seconds: float | None) -> None:
         request = parse(text)
@@ -186,18 +186,18 @@ class Waiting(Wait["Choice"]):
         def attempt(options: Options, inventory: Inventory, in_turn: InTurn | None) -> Choice:
             if in_turn is None:
                 return apply(session, text, options, dry_run=True, inventory=inventory)
-            if probe().can_change:  # else waiting changes nothing
+            if probe().can_change:  # if not, waiting does not help
                 return apply(session, text, options, inventory=inventory, in_turn=in_turn)
-            with suppress(NotFreeError):  # what it has, if the same was chosen before
+            with suppress(NotFreeError):  # succeeds if the same GPUs were chosen before
                 return apply(session, text, options, inventory=inventory)
             return apply(session, text, replace(options, only_free=False), inventory=inventory)
 
         super().__init__(session, request, options, seconds, attempt)
 
     def look(self) -> bool:
-        """Return whether they can be chosen now, or the attempt says why never; on any thread.
+        """Return whether an attempt would end the wait now. Can be called on any thread.
 
-        It chooses nothing, and raises ChoiceError if they can't be chosen, however long one waits.
+        It chooses nothing, and raises ChoiceError if the GPUs can never be chosen.
         """
         if not probe().can_change:
             return True
@@ -216,24 +216,24 @@ class Waiting(Wait["Choice"]):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What somebody waits for; `str` is what a place says, which `read` reads."""
+    """What a process waits for. `str` returns the text of its place, which `read` reads."""
 
     count: int  # how many devices
-    only_free: bool  # whether nobody may use them
-    min_free: int  # the bytes that have to be free on each
-    uuids: tuple[str, ...]  # the devices that would do
+    only_free: bool  # whether they must be free
+    min_free: int  # the bytes that must be free on each
+    uuids: tuple[str, ...]  # the devices that would fit
 
     def __str__(self) -> str:
         return " ".join((str(self.count), str(int(self.only_free)), str(self.min_free), *self.uuids))
 
     @classmethod
     def read(cls, text: str) -> Wanted:
-        """Read it; raise ValueError for what is none."""
+        """Read the text of a place. Raise ValueError if it is invalid."""
         count, only_free, min_free, *uuids = text.split(" ")
         return cls(int(count), bool(int(only_free)), int(min_free), tuple(dict.fromkeys(uuids)))
 
     def has(self, device: Device, claim: Claim) -> bool:
-        """Return whether a device would do now for the process of a claim."""
+        """Return whether a device fits now for the process of a claim."""
         pid, status = claim.pid, device.status
         if any(pid is UNKNOWN or one.pid != pid for one in status.claims):
             return False
@@ -246,29 +246,29 @@ class Wanted:
 
 
 class Turns:
-    """What one wait leaves to others, look by look."""
+    """The GPUs that one wait leaves to earlier waits, look by look."""
 
     def __init__(self) -> None:
         self._looked_at: float | None = None
-        # Seconds that GPUs were left to a place: all that it waits for, or some.
+        # Seconds for which GPUs were left to a place: all that it waits for, or some.
         self._left: dict[tuple[tuple[int, str], bool], float] = {}
 
     def leave(
         self, ahead: Iterable[Found], machine: Inventory, uuids: Collection[str], now: float
     ) -> Inventory:
-        """Return the machine with claims on what is left to those who came before.
+        """Return the machine with claims on the GPUs that are left to earlier waits.
 
-        Each of them (`ahead`, first come first) is left as many of the devices that would do for it as it
-        waits for, first those that the fewest wait for. Who has been left all of them for a minute, or some
-        for an hour, is left no more, nor is another process of that user. `uuids` are the devices that would
-        do for this wait, without those that it has; `now` is in seconds, of a clock that only goes forward.
+        Each of them (`ahead`, in the order of arrival) is left as many fitting devices as it waits for, first
+        those that the fewest wait for. An earlier wait that was left all of them for a minute, or some for an
+        hour, is left no more, nor is a later wait of the same user. `uuids` are the devices that would fit
+        this wait, without those that it has. `now` is in seconds, of a clock that only goes forward.
         """
         elapsed = min(_LONGEST_LOOK, now - (self._looked_at or now))
         self._looked_at = now
         devices = {str(device.uuid): device for device in machine.devices}
         places: list[tuple[Found, Wanted]] = []
         for place in ahead:
-            with suppress(ValueError):  # hostile, or another version's
+            with suppress(ValueError):  # hostile, or from another version
                 places.append((place, Wanted.read(place.rest)))
         demand = Counter(uuids)
         for _, wanted in places:

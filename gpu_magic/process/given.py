@@ -159,7 +159,7 @@ class Given:
         return f" To see all GPUs, run unset {' '.join(self._in_force)} before you start it."
 
     def outside(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        """Return the devices that the process was not given, as far as is known."""
+        """Return the devices that the process is not known to have been given."""
         if self.is_all:
             return ()
         uuids = set() if self.devices is UNKNOWN else {device.uuid for device in self.devices}

@@ -117,7 +117,7 @@ def _why_unclear(inventory: Inventory) -> str:
 
 
 def _left_by_rocr(value: str, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """Return the GPUs that ROCR_VISIBLE_DEVICES leaves, in its order, up to an entry that ends the list."""
+    """Return the GPUs that ROCR_VISIBLE_DEVICES leaves, in its order, up to the first invalid entry."""
     left: list[Gpu] = []
     for entry in map(str.upper, map(str.strip, value.split(",")[: len(gpus)])):
         if entry.startswith("G"):
@@ -133,7 +133,7 @@ def _left_by_rocr(value: str, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
 
 
 def _left_by_hip(value: str, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """Return the GPUs that HIP sees, each once, in its order, up to an entry that names none."""
+    """Return the GPUs that HIP sees, each once, in the order of the value, up to the first invalid entry."""
     seen: dict[Gpu, None] = {}
     for entry in value.split(","):
         if "GPU-" in entry:

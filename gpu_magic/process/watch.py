@@ -171,7 +171,7 @@ class Watch:
         self.first = when, by
 
     def _last_input(self) -> int:
-        # IPython 8 counts a cell up when it ends and IPython 9 when it begins; both list its input first.
+        # IPython 8 counts a cell when it ends, IPython 9 when it begins. Both list its input before it runs.
         return len(self._shell.history_manager.input_hist_parsed) - 1
 
     def _in_cells(self, *numbers: int | None) -> str:

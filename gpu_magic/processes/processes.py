@@ -43,7 +43,7 @@ _asked: dict[tuple[int, int | Unknown], float] = {}  # when processes got TERM, 
 
 
 class Manager(NamedTuple):
-    """What in this kernel started a process, and how to end it if `end_process` does not."""
+    """The part of this kernel that started a process, and how to end it if `end_process` does not."""
 
     name: str
     how_to_end: str = ""
@@ -53,7 +53,7 @@ finders: list[Callable[[GpuProcess], Manager | None]] = []  # for features that 
 
 
 def _find_manager(process: GpuProcess) -> Manager | None:
-    """Return what in this kernel started a process. None if this kernel did not start it."""
+    """Return the part of this kernel that started a process. None if this kernel did not start it."""
     if process.started is not UNKNOWN and start_of(process.pid) is UNKNOWN:  # its name and start are cached
         return Manager("ended", "only its parent has not noticed")
     if process.pid == os.getpid():

@@ -198,7 +198,7 @@ class SimulatedLibrary:
         gpu = self._device(handle)
         if isinstance(gpu, SimulatedMig) or gpu.is_split:
             return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        now = time.time_ns() // 100_000_000 * 100_000  # microseconds, of the last step
+        now = time.time_ns() // 100_000_000 * 100_000  # microseconds, at the last update
         working = [process for process in gpu.processes if process.work] if now > since.value else []
         room, count._obj.value = count._obj.value, len(working)  # noqa: SLF001
         if not working:

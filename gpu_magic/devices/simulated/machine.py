@@ -47,7 +47,7 @@ class Model(NamedTuple):
     has_mig: bool = False  # whether MIG can split it
 
 
-# Names and memory as nvidia-smi prints them for these cards; the rest as in NVIDIA's data sheets.
+# Names and memory as nvidia-smi prints them for these cards. The rest is from NVIDIA's data sheets.
 _CATALOGUE = {
     "A100-40GB": Model("NVIDIA A100-SXM4-40GB", 40960 * MIB, 400, (8, 0), 6912, 1410, has_mig=True),
     "A100-80GB": Model("NVIDIA A100-SXM4-80GB", 81920 * MIB, 400, (8, 0), 6912, 1410, has_mig=True),
