@@ -8,10 +8,10 @@ from typing import Any
 
 __all__ = ["PRIVATE", "private", "private_of", "required"]
 
-_NO_STEP = "%gpu_fit predicts no step of PyTorch, and says so"
-_BARE = "a block is `with torch.device(...)`, in which a DataLoader can't shuffle; a warning says so"
-_LEFT_OUT = "TensorFlow is left out of blocks, and a warning says so"
-_NO_LIMIT = "TensorFlow takes no --memory-limit before it starts, and a warning says so"
+_NO_STEP = "%gpu_fit raises an error instead of predicting a step of PyTorch"
+_BARE = "a block is `with torch.device(...)`, in which a DataLoader cannot shuffle; a warning is shown"
+_LEFT_OUT = "blocks do not include TensorFlow; a warning is shown"
+_NO_LIMIT = "--memory-limit has no effect on TensorFlow before it starts; a warning is shown"
 # Each name as module:attribute or module:class.attribute. Its value: the versions in which it was found, and
 # what happens without it.
 PRIVATE = {
@@ -25,9 +25,9 @@ PRIVATE = {
     "torch._C:_pop_torch_function_stack": ("2.8 to 2.13", _BARE),
     "torch._C:_push_on_torch_function_stack": ("2.8 to 2.13", _BARE),
     "torch:_GLOBAL_DEVICE_CONTEXT": ("2.8 to 2.13", _BARE),
-    "torch.cuda:_lazy_call": ("2.13", "--memory-limit holds for PyTorch from when CUDA has started"),
-    "torch:Tensor._indices": ("2.13", "memory of a sparse tensor is found only where it is coalesced"),
-    "torch:Tensor._values": ("2.13", "memory of a sparse tensor is found only where it is coalesced"),
+    "torch.cuda:_lazy_call": ("2.13", "--memory-limit limits PyTorch only once CUDA has started"),
+    "torch:Tensor._indices": ("2.13", "memory of a sparse tensor is found only if it is coalesced"),
+    "torch:Tensor._values": ("2.13", "memory of a sparse tensor is found only if it is coalesced"),
     "torch._subclasses.fake_tensor:FakeTensorMode": ("2.13", _NO_STEP),
     "torch.nn:Module._forward_hooks": (
         "2.13",
@@ -39,10 +39,10 @@ PRIVATE = {
     ),
     "torch.nn:Module._apply": (
         "2.13",
-        "%to_gpu tells modules that remember their device in it nothing; steps are not predicted",
+        "%to_gpu does not update modules that store their device there; steps are not predicted",
     ),
-    "torch:Tensor._base": ("2.13", "%to_gpu makes a view of a parameter a copy in its graph"),
-    "jax._src.xla_bridge:_backends": ("0.10", "JAX counts as not started; a warning says so"),
+    "torch:Tensor._base": ("2.13", "%to_gpu turns a view of a parameter into a copy in its graph"),
+    "jax._src.xla_bridge:_backends": ("0.10", "JAX counts as not started; a warning is shown"),
     "tensorflow.python.eager.context:_context": ("2.21", "TensorFlow counts as not started"),
     "tensorflow.python.eager.context:context": ("2.21", _LEFT_OUT),
     "tensorflow.python.eager.context:PhysicalDevice": ("2.21", _NO_LIMIT),
