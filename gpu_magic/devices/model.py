@@ -494,8 +494,8 @@ class Inventory:
         """The GPUs in CUDA's order with FASTEST_FIRST, and in PCI bus order within a model.
 
         NVIDIA does not document how CUDA ranks models ("a simple heuristic"; CUDA programming guide).
-        gpu_magic knows the order if, of any two models, the one with the higher compute capability also has
-        the higher product of cores and clock.
+        gpu_magic knows the order if, in every pair of models, the model with the higher compute capability
+        also has the higher product of cores and clock.
         """
         if self.is_uniform:
             return self.gpus
