@@ -77,8 +77,8 @@ def magics() -> str:
         "# Magics\n",
         _GENERATED,
         (
-            "`%gpus?` prints this help in a notebook. You can shorten an option if no other option "
-            "starts with the same letters. The value of an option follows a space or `=`.\n"
+            "In a notebook, `%gpus?` prints the help of `%gpus`. You can shorten an option if no other "
+            "option starts with the same letters. The value of an option follows a space or `=`.\n"
         ),
     ]
     for name, (kinds, module, class_) in MAGICS.items():

@@ -102,7 +102,7 @@ class ProcessError(_OneLineError):
 
 
 class SimulationError(_OneLineError):
-    """The description of a simulated machine is invalid, or the simulation cannot do this."""
+    """A simulated machine or one of its options is invalid, or `start_cuda` cannot start CUDA."""
 
 
 class CudaInitializedError(GpuMagicError, RuntimeError):

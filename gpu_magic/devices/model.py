@@ -86,8 +86,8 @@ class Claim:
     idle
         Whole seconds since its last cell ended. 0 while a cell runs. UNKNOWN for a process without cells.
     waits
-        Whether the process waits in line. The process then has no claim yet. `auto` leaves the device to the
-        waiting process.
+        Whether the process waits in line. The process then has no claim yet. Processes that are later in the
+        line leave the device to the waiting process.
 
     """
 

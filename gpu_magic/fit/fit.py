@@ -145,7 +145,7 @@ def fit(
     Your variables do not change. CUDA does not start. A function runs several times on copies whose
     tensors have no data. Its prints, file writes and network calls also happen. The bytes are those that
     PyTorch's allocator gives out, without fragmentation. The parts leave out workspaces of cuBLAS and cuDNN.
-    The verdict adds memory for them and for CUDA.
+    The verdict adds memory for these workspaces and for CUDA.
 
     """
     torch, options = _loaded("torch"), {"loss": loss, "eval": eval, "amp": amp, "dtype": dtype}

@@ -35,7 +35,8 @@ class GpuFitMagic:
         %gpu_fit train_step(batch)       a call of your own function
         %gpu_fit model batch --eval      only the forward pass
 
-        --loss EXPR         loss(outputs, targets): a function or module; default: outputs.loss, or the sum
+        --loss EXPR         loss(outputs, targets): a function or module;
+                            default: outputs.loss, or the sum of the outputs
         --amp               mixed precision: float16, or the --dtype
         --dtype bfloat16    data type of the model and the batch
         --batch 64          predict for a batch of this size

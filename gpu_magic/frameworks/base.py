@@ -108,10 +108,10 @@ def wanted_in(text: str) -> int | None:
 class Framework(ABC):
     """A library that computes on GPUs.
 
-    The abstract members are required. The other members are optional. Their defaults are for a framework
-    without the capability. No method imports the framework. A method finds it in `sys.modules`. `problem`,
-    `name_of` and `narrow` ask the framework for its devices. These calls can start the framework. `scope`
-    can also start it, if the block uses it.
+    The abstract members are required. The other members are optional. If the framework lacks a
+    feature, keep the default of the feature's member. No method imports the framework. A method finds it in
+    `sys.modules`. `problem`, `name_of` and `narrow` ask the framework for its devices. These calls can start
+    the framework. `scope` can also start it, if the block uses it.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ class Framework(ABC):
         return device
 
     def own_device(self, device: LogicalDevice) -> Any:
-        """Return the device object of the framework's functions, inside `scope`."""
+        """Return the object that the framework's functions accept as this device, inside `scope`."""
         return self.name_of(device)
 
     def device_of(self, obj: object) -> LogicalDevice | str | None:
@@ -248,7 +248,7 @@ class Framework(ABC):
         raise PlacementError(f"{self.name}'s arrays cannot be moved.")
 
     def copied(self, array: Any, device: LogicalDevice, memo: dict[Any, Any]) -> Any:
-        """Return a copy of an array on a device, when the copy is there.
+        """Copy an array to a device. Wait until the copy is there, and return it.
 
         One move has one memo for all arrays.
         """

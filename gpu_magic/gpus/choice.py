@@ -76,7 +76,7 @@ class Choice:
 
     @property
     def mask(self) -> str | None:
-        """The value of CUDA_VISIBLE_DEVICES (AMD: HIP_VISIBLE_DEVICES) that names them. None: not set."""
+        """The value of CUDA_VISIBLE_DEVICES (AMD: HIP_VISIBLE_DEVICES) for these devices. None: not set."""
         return self.selection.mask
 
     @property

@@ -34,9 +34,10 @@ def gpus() -> Gpus:
     Returns
     -------
     Gpus
-        One `Gpu` for each physical GPU, in the order of nvidia-smi, and what this process can see of them.
-        Figures are in bytes, percent, degrees Celsius and watts. A figure that the driver does not give is
-        UNKNOWN. If no GPU can be read, there is no `Gpu`. `problem` then has the reason.
+        One `Gpu` for each physical GPU, in the order of nvidia-smi. The table also has the names of the GPUs
+        in this process: `cuda:0`. Figures are in bytes, percent, degrees Celsius and watts. A figure that
+        the driver does not give is UNKNOWN. If no GPU can be read, there is no `Gpu`. `problem` then has the
+        reason.
 
     """
     found = take_snapshot(current())
@@ -50,8 +51,8 @@ def guard() -> Guard:
     Returns
     -------
     Guard
-        Its `can_change` is True if a choice can take effect. If not, the guard also has when CUDA started,
-        the cell or import that started CUDA, and the GPUs that the process keeps.
+        Its `can_change` is True if a choice can take effect. If not, `since` and `by` name the cell,
+        and the import or framework, that started CUDA. `devices` has the GPUs that the process keeps.
 
     """
     return ask_guard(current())

@@ -30,7 +30,7 @@ class GpusMagic:
         self._shell = shell
 
     def gpus(self, line: str) -> None:
-        """Show the GPUs of this machine, or choose those that CUDA sees in this kernel.
+        """Show the GPUs of this machine, or choose which of them CUDA sees in this kernel.
 
         %gpus               show memory, utilization, who uses each GPU, and its name in this kernel
         %gpus 2,0           choose by nvidia-smi's numbers: cuda:0 is GPU 2. Also 0-3, GPU-8f3a, 2:1, amd:1

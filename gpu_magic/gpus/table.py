@@ -248,7 +248,7 @@ def as_html(snapshot: Snapshot) -> str:
 
 
 class Gpus(Snapshot):
-    """An `Inventory`, with what this process can see of it. It shows itself as a table."""
+    """An `Inventory`, with the names of the GPUs in this process. It shows itself as a table."""
 
     __slots__ = ()
 

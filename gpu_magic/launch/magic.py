@@ -70,7 +70,7 @@ class GpuLaunchMagic:
         --env NAME=value    a variable for the command; repeat for more
         --cwd FOLDER        the command's working directory
         --in lr,steps       give the cell these variables of the notebook
-        --out result        return these variables from rank 0 at the cell's end; with --each, lists
+        --out result        return these variables from rank 0 at the cell's end; with --each, as lists
         --background NAME   return at once; see %gpu_tasks
         --keep              keep the output files, and the cell's script
         --only-free         only free, unclaimed GPUs

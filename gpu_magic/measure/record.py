@@ -48,7 +48,7 @@ class GpuUsage:
         Its number, `GPU 3`, its model and its UUID. Empty if unknown.
     busy
         Percent: the mean utilization of the GPU, by all processes. UNKNOWN for a block of less than a second,
-        the longest period of NVML's figure (`nvmlUtilization_t`: a sixth of a second to a second).
+        because NVML's figure covers up to a second (`nvmlUtilization_t`: a sixth of a second to a second).
     busy_own
         Percent: the mean share of this process, if the driver counts it.
     idle
@@ -64,8 +64,8 @@ class GpuUsage:
     energy
         Joules of the whole GPU, by all processes.
     others
-        At most eight other processes that worked on it meanwhile. If the driver does not give work, the
-        processes that had memory there.
+        At most eight other processes that worked on it meanwhile. If the driver does not give
+        `GpuProcess.work`, the processes that had memory there.
     samples
         At most 240 readings of the GPU during the block.
 

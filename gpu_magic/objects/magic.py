@@ -31,7 +31,7 @@ class ObjectsMagics:
         """Show on which devices variables are, and their bytes there.
 
         %where              every variable of this notebook that holds arrays
-        %where x model      these variables, also inside models, optimizers and containers
+        %where x model      these variables, with the arrays in models, optimizers and containers
         %where batch["x"]   an expression; separate several by spaces
 
         Memory that several arrays share (views, tied weights) counts once per row.

@@ -41,9 +41,10 @@ class Guard:
     Parameters
     ----------
     state
-        `absent` (the driver's library is not loaded), `live` (it is loaded, and CUDA has not started),
-        `frozen` (CUDA has started: too late), `forked` or `unclear` (a child that was forked after CUDA
-        started, or may have been), `broken` (CUDA fails), or `unknown` (this platform gives no way to ask).
+        `absent` (the driver's library is not loaded), `live` (the library is loaded, but CUDA has not
+        started), `frozen` (CUDA has started: too late), `forked` (a child that was forked after CUDA
+        started), `unclear` (a child that may have been forked after CUDA started), `broken` (CUDA fails), or
+        `unknown` (this platform gives no way to ask).
     since
         When gpu_magic first saw that CUDA had started: `in cell [4]`. Empty if unknown.
     by

@@ -141,7 +141,8 @@ class SimulatedGpu:
     ) -> SimulatedProcess:
         """Start a process. `memory` is in bytes, `work` in percent of the GPU's time, `age` in seconds.
 
-        With this process's `pid`, the process is this one. With `is_own`, it belongs to the current user:
+        With `pid=os.getpid()`, the simulated process is the calling process. With `is_own`, the simulated
+        process belongs to the current user:
         `run("ipykernel", "maria", 12 << 30, is_own=True, notebook="work/train.ipynb")`.
         """
         if not pid:
@@ -172,7 +173,8 @@ class SimulatedGpu:
     def fail(self, call: str, error: int) -> None:
         """Let the calls about this GPU whose names start with `call` return an NVML error code.
 
-        `fail("nvmlDeviceGetPowerUsage", pynvml.NVML_ERROR_NOT_SUPPORTED)`; `fail("nvml", 4)` fails all calls.
+        `fail("nvmlDeviceGetPowerUsage", pynvml.NVML_ERROR_NOT_SUPPORTED)` fails the calls that read power.
+        `fail("nvml", 4)` fails all calls.
         """
         self.errors[call] = error
 
