@@ -78,7 +78,10 @@ class NotFreeError(ChoiceError):
 
 
 class PlacementError(_OneLineError):
-    """Code cannot run on this device, or variables cannot move to it. Nothing has run or moved."""
+    """Code cannot run on this device, or variables cannot move to it. No variable has moved.
+
+    The code may have run in part if it imported the framework that cannot run there.
+    """
 
 
 class FitError(_OneLineError):

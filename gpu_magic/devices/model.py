@@ -142,8 +142,8 @@ class GpuProcess:
     age
         Whole seconds since it started.
     work
-        Percent. The GPU computed for this process during at most this part of the time since the last
-        reading. UNKNOWN at the first reading.
+        Percent of the time since the last reading in which the GPU computed for this process, at most.
+        UNKNOWN at the first reading.
     idle
         Whole seconds since its last cell or its last work on a GPU. UNKNOWN if gpu_magic has seen neither.
 
@@ -211,7 +211,7 @@ class GpuStatus:
 
     @property
     def is_ours(self) -> bool:
-        """Whether processes use it, and all of them are this process or its descendants."""
+        """Whether only this process and its descendants use the GPU. False if no process uses it."""
         return self.users is not UNKNOWN and bool(self.users) and all(one.mine for one in self.users)
 
     @property

@@ -51,8 +51,8 @@ def gpu_time(label: str = "") -> GpuTime:
     >>> measured.usage.gpus[0].peak
     10307921510
 
-    PyTorch and TensorFlow reset their peaks when the block starts, as torch.cuda.reset_peak_memory_stats()
-    does. So their peaks are exact.
+    When the block starts, gpu_magic resets the peaks of PyTorch and TensorFlow, as
+    torch.cuda.reset_peak_memory_stats() does. So the peaks are exact.
 
     Parameters
     ----------
