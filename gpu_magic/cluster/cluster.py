@@ -373,7 +373,7 @@ class Cluster:
             self._noted.notify_all()
 
     def wait_for_notes(self, numbers: Iterable[int]) -> None:
-        """Wait until gpu_magic has printed the end of each of these engines that has ended."""
+        """Wait until gpu_magic has printed a line for each of these engines that has ended."""
         gone = {*numbers} - {*self.client.ids}
         with self._noted:
             self._noted.wait_for(lambda: self._stopped.is_set() or gone <= self._are_noted, _NOTED)

@@ -142,7 +142,7 @@ class GpuProcess:
     age
         Whole seconds since it started.
     work
-        Percent of the time since the last reading in which the GPU computed for this process, at most.
+        The GPU computed for this process during at most this percentage of the time since the last reading.
         UNKNOWN at the first reading.
     idle
         Whole seconds since its last cell or its last work on a GPU. UNKNOWN if gpu_magic has seen neither.
@@ -366,8 +366,8 @@ class Gpu:
     def is_taken(self) -> bool:
         """Whether its compute mode excludes this process, because another process seems to use the GPU.
 
-        With MPS it does not: "Exclusive-mode restrictions are applied to the MPS server, not MPS clients"
-        (CUDA MPS, "System considerations").
+        With MPS the compute mode does not exclude this process. "Exclusive-mode restrictions are applied to
+        the MPS server, not MPS clients" (CUDA MPS, "System considerations").
         """
         is_shared = bool(self.status.mps_servers)
         return self.is_exclusive and self.is_busy is True and not self.status.is_ours and not is_shared
@@ -449,7 +449,7 @@ class Inventory:
         return tuple(found)
 
     def with_claims(self, claims: Mapping[str, tuple[Claim, ...]]) -> Inventory:
-        """Return the machine with the current claims of other processes, given by the device's UUID."""
+        """Return the machine with these claims of other processes, which `claims` has by a device's UUID."""
         if not claims and not any(device.status.claims for device in self.devices):
             return self
 

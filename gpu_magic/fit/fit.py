@@ -137,8 +137,8 @@ def fit(
     Raises
     ------
     FitError
-        The step cannot be predicted, because data decides what it does, or because it raises an error. The
-        message names the line of your code. Or neither PyTorch nor JAX is imported.
+        Neither PyTorch nor JAX is imported. Or the step cannot be predicted, because data decides what it
+        does, or because it raises an error. The message then names the line of your code.
 
     Notes
     -----

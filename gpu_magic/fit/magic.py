@@ -45,7 +45,7 @@ class GpuFitMagic:
         several times on copies without data. Your model does not change. CUDA does not start.
         Prints, file writes and network calls of your function also happen during the prediction. The rows
         show the memory at the peak. %gpu_fit cannot predict a step that branches on data. The error names
-        the line. For JAX, make the arrays first, then type a call of your function.
+        the line. For JAX, make the arrays first. Then type a call of your function.
         %gpu_fit does not support Keras, TensorFlow and CuPy.
         """
         options = read("%gpu_fit", line.rstrip("; "), partial(text_named, self._shell))

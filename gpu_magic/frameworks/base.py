@@ -157,9 +157,9 @@ class Framework(ABC):
         """Return a context manager that makes a device the default of this thread.
 
         A framework that starts later uses the device. The scope starts no framework, with one exception. If
-        only a started framework can be configured, call `is_used`. It returns whether the block will use the
-        framework. If so, the scope may start the framework. If the device cannot be used, the block raises an
-        error when it uses the framework, or at its end. Scopes end in the reverse order.
+        the framework can be configured only after its start, call `is_used`. It returns whether the block
+        will use the framework. If so, the scope may start the framework. If the device cannot be used, the
+        block raises an error when it uses the framework, or at its end. Scopes end in the reverse order.
         """
 
     @abstractmethod
@@ -248,7 +248,7 @@ class Framework(ABC):
         raise PlacementError(f"{self.name}'s arrays cannot be moved.")
 
     def copied(self, array: Any, device: LogicalDevice, memo: dict[Any, Any]) -> Any:
-        """Copy an array to a device. Wait until the copy is there, and return it.
+        """Copy an array to a device. Return the copy when it is complete.
 
         One move has one memo for all arrays.
         """

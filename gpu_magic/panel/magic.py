@@ -20,7 +20,7 @@ class GpuPanelMagic:
         self._shell = shell
 
     def gpu_panel(self, line: str) -> None:
-        """Show the GPUs in a live panel, and choose them by clicking.
+        """Show the GPUs in a live panel. Click GPUs to choose them.
 
         %gpu_panel          memory, utilization, temperature, power and users of each GPU, once a second
 

@@ -97,7 +97,7 @@ class Guard:
 
     @property
     def sentence(self) -> str:
-        """The guard as one sentence, without its subject, the runtime."""
+        """The state as a sentence whose subject, CUDA or ROCm, is left out."""
         if self.state is State.FROZEN:
             return f"{self.seen}. {self.keeps}"
         if self.state is State.BROKEN:

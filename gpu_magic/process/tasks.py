@@ -77,7 +77,7 @@ class BackgroundTask(ABC):
         return f"<{type(self).__name__} {self.name}: {self}>"
 
     def has_started(self, pid: int) -> bool:  # noqa: ARG002 - most kinds start no process
-        """Return whether the task, or one of its processes, started a process."""
+        """Return whether the task, or one of its processes, started the process with this number."""
         return False
 
     def kept(self) -> Mapping[str, object]:

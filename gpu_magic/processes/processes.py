@@ -80,8 +80,10 @@ class OwnProcess:
         Bytes on each device. UNKNOWN if the driver does not give them, None if there is only a claim.
     notebook
         The path of the notebook whose kernel it is, or whose kernel started it. Empty: none.
-    started, age
-        When it started, in clock ticks since the machine started, and the whole seconds since then.
+    started
+        When the process started, in clock ticks since the machine started.
+    age
+        Whole seconds since the process started.
     idle
         Whole seconds since its last cell, or since its last work on a GPU.
 
@@ -215,7 +217,7 @@ def my_processes() -> OwnProcesses:
 def end_process(
     which: int | str | OwnProcess, *, kill: bool = False, confirm: Callable[[str], bool] | None = None
 ) -> bool | None:
-    """End a process of this user on GPUs. Wait up to 5 s, and return whether it has ended.
+    """End a process of this user on GPUs. Wait up to 5 s. Return whether the process has ended.
 
     A kernel ends at once. If a Jupyter server started it, the server starts a new kernel without variables.
 

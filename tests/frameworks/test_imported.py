@@ -297,7 +297,7 @@ OF_TENSORFLOW = [name for name in sorted(PRIVATE) if re.match("tensorflow.*:(Con
 @pytest.mark.parametrize("name", OF_TENSORFLOW)
 def test_without_a_private_name_of_tensorflow_one_line_says_what_is_lost(machine: Runner, name: str) -> None:
     found = machine(without_name_of_tensorflow, name)
-    assert (found["started"], len(found["warned"])) == ([], "a warning says so" in PRIVATE[name][1])
+    assert (found["started"], len(found["warned"])) == ([], "a warning is shown" in PRIVATE[name][1])
     assert all(text.startswith("TensorFlow") for text in found["warned"])
 
 
