@@ -50,17 +50,21 @@ class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
             if self.done():
                 self.wait_for_output(LATE)
 
-    def _note_failed(self) -> None:
+    @property
+    def failed(self) -> dict[int, Exception]:
+        """The errors of the cell so far, by the numbers of their engines."""
         pairs = zip(self._targets, self._children, strict=True)
         done = [(number, one.result()) for number, one in pairs if one.done()]
-        failed = [(number, error) for number, error in done if isinstance(error, Exception)]
-        running = len(self._children) - len(done)
+        return {number: result for number, result in done if isinstance(result, Exception)}
+
+    def _note_failed(self) -> None:
+        failed, running = self.failed, sum(not one.done() for one in self._children)
         if self._is_noted or not (failed and running):
             return
         self._failed_at = self._failed_at or time.monotonic()
         if time.monotonic() - self._failed_at >= _PATIENCE:
             self._is_noted = True
-            number, error = failed[0]
+            number, error = next(iter(failed.items()))
             label = capitalized(current_cluster().engines[number].label)
             run, they_wait = ("runs", "it waits") if running == 1 else ("run", "they wait")
             sys.stderr.write(
@@ -104,6 +108,11 @@ class PxMagics(ParallelMagics):  # type: ignore[misc]
             engines = cluster.check(None if targets in ("all", None) else some)
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
+        # After a failed cell, ipykernel can drop a cell that has already arrived. ipyparallel does not report
+        # that. A reply to a call shows that an engine is done with the failed cell.
+        failed = self.last_result.failed if self.last_result else {}
+        if wanted := [engine.number for engine in engines if engine.number in failed]:
+            cluster.client[wanted].apply_async(bool).wait(LATE)
         self.last_result, self.view.targets = None, [*map(EngineNumber, engines)]
         numbers = [engine.number for engine in engines]
         try:

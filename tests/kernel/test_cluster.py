@@ -115,6 +115,21 @@ def test_an_interrupt_that_comes_while_an_engine_replies_does_not_cost_the_engin
     assert engines.run("%%px\nprint('next')").shown.count("next") == 2
 
 
+def test_a_cell_right_after_an_interrupt_runs_in_all_engines(engines: Kernel) -> None:
+    """ipykernel drops cells that arrive while it sends the reply to one that failed."""
+    engines.run("""%%px
+        kernel = get_ipython().kernel
+        def sends(*args, flush=kernel.shell_stream.flush):
+            flush(*args)
+            if kernel._aborting:
+                kernel.shell_stream.flush = flush
+                __import__("time").sleep(1)
+                flush(*args)
+        kernel.shell_stream.flush = sends""")
+    assert run_and_interrupt(engines, "import time\ntime.sleep(600)").traceback == "KeyboardInterrupt"
+    assert engines.run("%%px\nprint('next')").shown.count("next") == 2
+
+
 def test_an_engine_that_does_not_answer_an_interrupt_is_named_and_can_be_ended(engines: Kernel) -> None:
     cell = f"if os.environ['RANK'] == '0':\n    raise ValueError\n{HANGS}"
     reply = run_and_interrupt(engines, cell, also=lambda: "1 other engine still runs" in engines.heard)
