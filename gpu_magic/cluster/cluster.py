@@ -265,7 +265,7 @@ class Cluster:
         return engines
 
     def begin(self, numbers: Iterable[int] | None = None) -> None:
-        """Return when engines on this machine are ready. Raise ClusterError if one does not start."""
+        """Wait until engines on this machine are ready. Raise ClusterError if one does not start."""
         assert self._processes is not None  # noqa: S101 - other engines start in `join`
         engines = self.find(numbers)
         replies = {}

@@ -88,7 +88,8 @@ def launch(
     Returns
     -------
     Task
-        It has `wait()`, `stop()`, `output`, `ranks` and `code`. gpu_magic deletes the output with the task.
+        It has `wait()`, `stop()`, `output`, `ranks` and `code`. The output is deleted when
+        Python deletes the task.
 
     Raises
     ------

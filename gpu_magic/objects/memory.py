@@ -93,7 +93,7 @@ def is_same_device(device: LogicalDevice | str, other: LogicalDevice) -> bool:
 
 
 class Devices(dict[str, int]):
-    """Bytes by device: `{"cuda:0": 4000, "cpu": 400}`. `Devices` shows itself with the physical GPUs."""
+    """Bytes by device: `{"cuda:0": 4000, "cpu": 400}`. Its text also names the physical GPUs."""
 
     def __init__(self, memory: Mapping[LogicalDevice | str, tuple[int, int]], machine: LazySnapshot) -> None:
         found = sorted((str(device), here) for device, here in memory.items())
@@ -121,7 +121,7 @@ def devices_of(*things: Any) -> Devices:
     Returns
     -------
     Devices
-        A dictionary from a device's name (`"cuda:0"`, `"cpu"`) to bytes. It shows itself with the physical
+        A dictionary from a device's name (`"cuda:0"`, `"cpu"`) to bytes. Its text also names the physical
         GPUs.
 
     """

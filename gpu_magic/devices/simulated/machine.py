@@ -171,7 +171,7 @@ class SimulatedGpu:
         self.errors.clear()
 
     def fail(self, call: str, error: int) -> None:
-        """Let the calls about this GPU whose names start with `call` return an NVML error code.
+        """Let NVML calls about this GPU return an error code, if their names start with `call`.
 
         `fail("nvmlDeviceGetPowerUsage", pynvml.NVML_ERROR_NOT_SUPPORTED)` fails the calls that read power.
         `fail("nvml", 4)` fails all calls.
