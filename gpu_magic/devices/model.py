@@ -449,7 +449,7 @@ class Inventory:
         return tuple(found)
 
     def with_claims(self, claims: Mapping[str, tuple[Claim, ...]]) -> Inventory:
-        """Return the machine with these claims of other processes, which `claims` has by a device's UUID."""
+        """Return the machine with claims of other processes, by the UUIDs of the devices."""
         if not claims and not any(device.status.claims for device in self.devices):
             return self
 

@@ -58,9 +58,9 @@ class OnGpuMagic:
         --background eval   run in a thread as task eval while other cells run: see %gpu_tasks
         -v, --verbose       print where the cell ran
 
-        For the cell, %%on_gpu sets the default device of PyTorch, TensorFlow, JAX and CuPy, also in a
-        framework that the cell imports. If a framework that the cell uses cannot run there, the cell does
-        not run.
+        For the cell, %%on_gpu sets the default device of PyTorch, TensorFlow, JAX and CuPy, even if the
+        cell itself imports them. If a framework that is already imported cannot run on the device, the cell
+        does not run. If the cell imports such a framework, the cell raises an error.
         """
         __tracebackhide__ = True
         # The user's frame is below the frames of this method, of the lazy magic and of run_cell_magic.
