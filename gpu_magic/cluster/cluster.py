@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -316,12 +316,11 @@ class Cluster:
         self._interrupted.update((number, (work,)) for number, work in running.items())
         if left := [number for number in running if self._is_left(number)]:
             self.client.send_signal(signal.SIGINT, targets=left, block=False)
-            # An interrupt during a reply can lose that reply, but not also the next reply.
-            for number in left:
-                self._interrupted[number] = running[number], self.client[number].apply_async(bool)
-            deadline = time.monotonic() + _INTERRUPTED
-            for number in left:
-                wait(self._interrupted[number], max(deadline - time.monotonic(), 0), FIRST_COMPLETED)
+            # Wait for a later call, whose reply shows that the engine is done with the work. While an engine
+            # replies to a failed cell, it drops cells that arrive, and an interrupt can cost the reply.
+            after = {number: self.client[number].apply_async(bool) for number in left}
+            self._interrupted.update((number, (running[number], call)) for number, call in after.items())
+            wait(after.values(), _INTERRUPTED)
         return [self.engines[number] for number in left if self._is_left(number)]
 
     @public

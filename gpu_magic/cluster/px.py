@@ -9,10 +9,19 @@ from typing import Any
 
 from ipyparallel import AsyncResult
 from ipyparallel.client.magics import ParallelMagics
+from ipyparallel.error import TaskAborted
 from IPython.core.error import UsageError
 from IPython.core.getipython import get_ipython
 
-from gpu_magic.cluster.cluster import LATE, Cluster, EngineNumber, as_line, capitalized, current_cluster
+from gpu_magic.cluster.cluster import (
+    LATE,
+    Cluster,
+    EngineNumber,
+    about,
+    as_line,
+    capitalized,
+    current_cluster,
+)
 from gpu_magic.errors import GpuMagicError, show_as
 from gpu_magic.text import counted
 
@@ -51,11 +60,11 @@ class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
                 self.wait_for_output(LATE)
 
     @property
-    def failed(self) -> dict[int, Exception]:
-        """The errors of the cell so far, by the numbers of their engines."""
+    def failed(self) -> list[tuple[int, Exception]]:
+        """The errors of the cell so far, with the numbers of their engines."""
         pairs = zip(self._targets, self._children, strict=True)
         done = [(number, one.result()) for number, one in pairs if one.done()]
-        return {number: result for number, result in done if isinstance(result, Exception)}
+        return [(number, result) for number, result in done if isinstance(result, Exception)]
 
     def _note_failed(self) -> None:
         failed, running = self.failed, sum(not one.done() for one in self._children)
@@ -64,7 +73,7 @@ class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
         self._failed_at = self._failed_at or time.monotonic()
         if time.monotonic() - self._failed_at >= _PATIENCE:
             self._is_noted = True
-            number, error = next(iter(failed.items()))
+            number, error = failed[0]
             label = capitalized(current_cluster().engines[number].label)
             run, they_wait = ("runs", "it waits") if running == 1 else ("run", "they wait")
             sys.stderr.write(
@@ -108,15 +117,10 @@ class PxMagics(ParallelMagics):  # type: ignore[misc]
             engines = cluster.check(None if targets in ("all", None) else some)
         except GpuMagicError as error:
             raise UsageError(str(error)) from None
-        # After a failed cell, ipykernel can drop a cell that has already arrived. ipyparallel does not report
-        # that. A reply to a call shows that an engine is done with the failed cell.
-        failed = self.last_result.failed if self.last_result else {}
-        if wanted := [engine.number for engine in engines if engine.number in failed]:
-            cluster.client[wanted].apply_async(bool).wait(LATE)
         self.last_result, self.view.targets = None, [*map(EngineNumber, engines)]
         numbers = [engine.number for engine in engines]
         try:
-            return super().parallel_execute(cell, *args, **options)
+            shown = super().parallel_execute(cell, *args, **options)
         except (KeyboardInterrupt, TimeoutError) as error:
             # With --no-stream, ipyparallel then shows the missing result, which raises TimeoutError.
             interrupt = error if isinstance(error, KeyboardInterrupt) else error.__context__
@@ -127,6 +131,12 @@ class PxMagics(ParallelMagics):  # type: ignore[misc]
         finally:
             self.view.targets = targets
             cluster.wait_for_notes(numbers)  # the controller knows of an end before the report
+        # When a cell fails, its engine drops the cells that wait there. ipyparallel does not report that.
+        failed = self._last_result.failed if self._last_result else []
+        if dropped := [number for number, error in failed if isinstance(error, TaskAborted)]:
+            text = about(cluster.find(dropped), "has", "have")
+            raise UsageError(f"{text} not run the cell, because an earlier cell failed.")
+        return shown
 
     def _interrupt(self, cluster: Cluster) -> list[str]:
         """Interrupt the engines. Return a line about engines that still run."""

@@ -130,6 +130,15 @@ def test_a_cell_right_after_an_interrupt_runs_in_all_engines(engines: Kernel) ->
     assert engines.run("%%px\nprint('next')").shown.count("next") == 2
 
 
+@pytest.mark.parametrize("options", SHOWN)
+def test_a_cell_that_an_engine_drops_behind_a_failed_one_is_an_error(engines: Kernel, options: str) -> None:
+    engines.run("%%px --noblock --targets 1\nimport time\ntime.sleep(0.5)\nraise ValueError")
+    reply = engines.run(f"%%px {options}\nprint('next')")
+    assert "UsageError: Engine 1 (GPU 0) has not run the cell, because an earlier cell failed.\n" in reply.stderr
+    assert f"[stdout:0 = {LABEL.format(2)}]" in reply.shown + reply.stdout
+    assert engines.run("%%px\nprint('next')").shown.count("next") == 2
+
+
 def test_an_engine_that_does_not_answer_an_interrupt_is_named_and_can_be_ended(engines: Kernel) -> None:
     cell = f"if os.environ['RANK'] == '0':\n    raise ValueError\n{HANGS}"
     reply = run_and_interrupt(engines, cell, also=lambda: "1 other engine still runs" in engines.heard)
