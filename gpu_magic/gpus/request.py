@@ -98,7 +98,7 @@ def parse(text: str) -> Request:
         return replace(found, vendor=vendor) if isinstance(found, Auto | Everything) else found
     if re.search(r"[;|&+]|\d\s+\d|\d\.\d", asked):
         numbers = re.findall(r"\d+", asked) if re.fullmatch(r"[\d\s;|&+.,]+", asked) else ["1", "3"]
-        raise ChoiceError(f"{asked!r}: separate GPUs by commas. Try {','.join(numbers)}")
+        raise ChoiceError(f"{asked!r}: separate GPUs by commas. Try {','.join(dict.fromkeys(numbers))}")
     identifiers = [one for entry in asked.split(",") for one in _identifiers(entry.strip("'\" "))]
     counts = Counter(identifiers)
     if twice := [one for one, count in counts.items() if count > 1]:

@@ -252,7 +252,7 @@ class Scope:
         elif machine.problem:
             why = f". {machine.problem}"
         elif machine.visible is not None and device.index >= len(machine.visible):
-            why = f": visible here are {machine.mapping}."
+            why = f": visible here are {machine.mapping}." if machine.visible else ": no GPU is visible here."
         elif machine.snapshot.simulated:
             why = ": the GPUs here are SIMULATED, and nothing runs on them."
         return f"{device} cannot be used{why}" if why else ""

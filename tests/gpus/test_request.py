@@ -60,6 +60,7 @@ def test_what_is_typed_is_understood(text: str, expected: object) -> None:
         ("auto=2", "Try auto:2"),
         ("1 3", "separate GPUs by commas. Try 1,3"),
         ("0;2", "separate GPUs by commas. Try 0,2"),
+        ("0 0 2", "separate GPUs by commas. Try 0,2"),
         ("1 and 3", "Expected"),
         ("2.0", "separate GPUs by commas"),
         ("1,", "A comma has no GPU beside it. Name GPUs like this: 1,3"),

@@ -290,3 +290,24 @@ def test_a_background_cell_is_shown_as_a_cell_and_has_a_name(run: Run, shell: In
     text += run(f"gpu_magic.tasks()[{name!r}].wait();").text
     for shown in ("from a shell", "per loop", "'first'\n", "'last'\n"):
         assert shown in text.replace("\r", "")
+
+
+@pytest.mark.parametrize(
+    ("choice", "why"),
+    [
+        ("none", "no GPU is visible here."),
+        ("2,0", "visible here are cuda:0 = GPU 2, cuda:1 = GPU 0."),
+        ("all", "the GPUs here are SIMULATED, and nothing runs on them."),
+    ],
+)
+@pytest.mark.usefixtures("fakes")  # none is imported
+def test_without_a_framework_the_machine_says_whether_a_gpu_is_there(
+    typed: Run, choice: str, why: str
+) -> None:
+    with simulate("4xA100-80GB"):
+        typed(f"%gpus {choice}")
+        cell = typed("%%on_gpu 3\n1")
+        typed("%gpus reset")
+    assert cell.text == (
+        f"UsageError: cuda:3 cannot be used: {why} The cell did not run. To run it on the CPU, add --or-cpu\n"
+    )
