@@ -169,6 +169,12 @@ def _named(sizes: Mapping[str, int]) -> list[str]:
     return _first([f"{name} ({size_text(sizes[name])})" for name in names])
 
 
+def _holders(sizes: Mapping[str, int], total: int) -> str:
+    """Return the variables with their bytes, and all bytes together if variables share some."""
+    shared = f", {size_text(total)} in all" if sum(sizes.values()) > total else ""
+    return listed(_named(sizes)) + shared
+
+
 class Freed(NamedTuple):
     """The memory in use on each GPU, before and after, and what holds the rest. `Freed` shows itself as text.
 
@@ -241,7 +247,7 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
         if shell is not None:
             unnamed = max(0, sum(pool.used for _, pool in _pools()) - total)
     if held:
-        lines.append(f"Still held by {listed(_named(held))}.")
+        lines.append(f"Still held by {_holders(held, total)}.")
     if unnamed:
         why = "no variable holds, such as the graph of a loss or the workspaces of libraries"
         lines.append(f"{size_text(unnamed)} more that {why}.")
@@ -361,7 +367,7 @@ def shortage_lines(error: BaseException, shell: Any) -> list[str]:
     where = f" on {described(device, machine)}" if device is not None else ""
 
     held, dropped, total, _ = _held(shell, device)
-    ours, back = _named(held), _named(dropped)
+    ours, back = [_holders(held, total)] if held else [], _named(dropped)
     here = [pool for place, pool in pools if device is not None and is_same_device(place, device)]
     unnamed = sum(pool.used for pool in here) - total
     if here and unnamed > 0:
@@ -376,6 +382,6 @@ def shortage_lines(error: BaseException, shell: Any) -> list[str]:
     line = ProcessNames(others).line
     lines = _first([f"{_task_of(one)}{line(one)}" for one in others])
     gives = f"would free {listed(back)}." if back else "would free nothing."
-    rows = [("this kernel", listed(ours)), ("others", "; ".join(lines)), ("%gpu_free", gives)]
+    rows = [("this kernel", "; ".join(ours)), ("others", "; ".join(lines)), ("%gpu_free", gives)]
     head = f"Out of memory{where}{': ' if facts else ''}{', '.join(facts)}."
     return [head, *(f"  {name:<11}  {printable(text)}" for name, text in rows if text)]

@@ -1,6 +1,6 @@
 """`python -m tests.gpu [FOLDER]`: try every claim on this machine; write `report.json` and `seen.md` to a folder.
 
-The exit status is 1 if a claim was contradicted, and 2 if there is no GPU.
+The exit status is 1 if a claim was contradicted, and 2 if none was tried.
 """
 
 from __future__ import annotations
@@ -29,17 +29,20 @@ def main() -> int:
     parser.add_argument(
         "folder", nargs="?", type=Path, default=Path(), help="the folder for report.json and seen.md"
     )
-    parser.add_argument("--only", default="", metavar="TEXT", help="only the claims with TEXT in their names")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only the claims whose names contain TEXT")
     parser.add_argument(
         "--seconds", type=float, default=ALL, help="the time limit for all claims (%(default)s)"
     )
     options = parser.parse_args()
+    claims = [claim for claim in CLAIMS.values() if options.only in claim.name]
+    if not claims:
+        print(f"No claim's name contains {options.only!r}. A name: {next(iter(CLAIMS))}", file=sys.stderr)
+        return 2
     began = time.monotonic()
     here = look()
     if reason := here.missing["a driver"]:
         print(f"No claim can be tried here: {without_names(reason)}", file=sys.stderr)
         return 2
-    claims = [claim for claim in CLAIMS.values() if options.only in claim.name]
     left = options.seconds - (time.monotonic() - began)
     found = run_all(claims, here, _tell, left)
     report = make(here, found, time.monotonic() - began)

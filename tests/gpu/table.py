@@ -5,7 +5,8 @@ from __future__ import annotations
 import string
 from typing import TYPE_CHECKING, Any
 
-from tests.gpu.claims import GROUPS
+from gpu_magic.text import listed
+from tests.gpu.claims import CLAIMS, GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ _FOOT = """\
 claims on a machine without network. Both commands write `report.json`. To add the report to this table, put it into
 `tests/gpu/reports` and run `python -m tests.gpu.seen`.
 """
+_OF_MPS = [name for name, claim in CLAIMS.items() if "MPS" in claim.needs]
 
 
 def draw(reports: Sequence[Mapping[str, Any]]) -> str:
@@ -58,6 +60,8 @@ def _machines(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
         if report["CUDA of PyTorch"]:
             versions += f", CUDA {report['CUDA of PyTorch']} in PyTorch"
         gpus = _gpus(report["gpus"]) + (", **stand-ins, not GPUs**" if report["stand-ins"] else "")
+        if any(one["outcome"] != "not tried" for one in map(report["claims"].get, _OF_MPS) if one):
+            gpus += ", with an MPS server"
         cells = (letter, gpus, driver, versions, report["date"])
         yield f"| {' | '.join(map(_cell, cells))} |\n"
     yield "\n"
@@ -83,31 +87,25 @@ def _row(claim: Claim, runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 def _status(claim: Claim, runs: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     """Return the outcome of a claim in all runs, starting with contradictions."""
     of = {letter: (report, report["claims"].get(claim.name)) for letter, report in runs}
-    found: dict[str, list[str]] = {"contradicted": [], "confirmed": [], "measured": [], "not tried": []}
+    found: dict[str, dict[str, list[str]]] = {"contradicted": {}, "confirmed": {}, "measured": {}}
+    untried = []
     for letter, (report, one) in of.items():
         if one is None:
             continue
         if one["sentence"] != claim.sentence:
-            found["not tried"].append(f"reworded since {letter}")
+            untried.append(f"reworded since {letter}")
         elif one["outcome"] == "not tried":
-            found["not tried"].append(f"{letter}: {one['what']}")
+            untried.append(f"{letter}: {one['what']}")
         else:
-            outcome = one["outcome"]
             on = f"{letter}, over stand-ins" if report["stand-ins"] else letter
-            found[outcome].append(f"on {on}: {one['what']}{_figures(one['figures'])}")
+            found[one["outcome"]].setdefault(one["what"], []).append(on)
     done = [
-        f"{f'**{outcome}**' if outcome == 'contradicted' else outcome} {'; '.join(found[outcome])}"
-        for outcome in ("contradicted", "confirmed", "measured")
-        if found[outcome]
+        f"{f'**{outcome}**' if outcome == 'contradicted' else outcome} "
+        + "; ".join(f"on {listed(letters)}: {what}" for what, letters in results.items())
+        for outcome, results in found.items()
+        if results
     ]
-    if done:
-        return ". ".join(done)
-    return f"not yet ({'; '.join(found['not tried'])})" if found["not tried"] else "not yet"
-
-
-def _figures(figures: Mapping[str, float]) -> str:
-    texts = (f"{name} {value:.4g}" for name, value in figures.items())
-    return f" ({', '.join(texts)})" if figures else ""
+    return ". ".join(done) or (f"not yet ({'; '.join(untried)})" if untried else "not yet")
 
 
 def _cell(text: str) -> str:

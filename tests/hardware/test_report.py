@@ -69,6 +69,10 @@ def test_what_the_table_says_of_runs() -> None:
     both = row(report(), report("contradicted", "0, then 0"))
     assert both == "**contradicted** on B: 0, then 0. confirmed on A: 3, then 0"
     assert row(report("not tried", "no time"), report()) == "confirmed on B: 3, then 0"
+    assert row(report(), report(), report(what="3, 0")) == "confirmed on A and B: 3, then 0; on C: 3, 0"
+    served = report()
+    served["claims"]["mig_and_mps.server"] = served["claims"][NAME]
+    assert "| A | NVIDIA A100 (GPU-8f3a…), with an MPS server | 580.65.06" in draw([served])
     machine = "| A | NVIDIA A100 (GPU-8f3a…) | 580.65.06, CUDA 13.0 | Python 3.12.1, torch 2.11.0, CUDA 12.8 in PyTorch | 2026-11-23 |"
     assert machine in draw([report()])
 
@@ -141,6 +145,19 @@ def test_a_run_leaves_a_report_and_a_table(
     assert "0123456789ab" not in text
     assert str(ROOT) not in text
     assert str(machine) not in text
+
+
+def test_a_name_that_no_claim_has_is_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.gpu", "--only", "MPS"],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert done.returncode == 2
+    assert done.stderr == f"No claim's name contains 'MPS'. A name: {next(iter(CLAIMS))}\n"
 
 
 @pytest.mark.nightly

@@ -244,6 +244,13 @@ def test_who_holds_what_and_what_would_come_back(run: Run, machine: Machine) -> 
     assert back == ("  %gpu_free    would free the last error's traceback (16 MiB) and Out[2] (8.0 MiB).")
 
 
+def test_memory_that_variables_share_is_counted_once_in_all(run: Run) -> None:
+    run("model = Array(2, 64 << 20)\noptimizer = [model, Array(2, 8 << 20)]")
+    held = "optimizer (72 MiB) and model (64 MiB), 72 MiB in all"
+    assert run("%gpu_free")[-1] == f"Still held by {held}."
+    assert run("raise NoMemoryError(2, 4 << 30)")[-2] == f"  this kernel  {held}"
+
+
 CAUGHT = "try:\n    raise NoMemoryError(2, 1)\nexcept NoMemoryError as error:\n    "
 
 
