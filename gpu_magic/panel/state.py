@@ -100,7 +100,8 @@ class PanelState:
 
         """
         self._shell = shell
-        self.resume(shell)
+        if viewer.is_widget:  # a page's message can arrive while the extension is unloaded
+            self.resume(shell)
         self.idle.attach(shell)
         snapshot = self.read()
         with self.lock:
@@ -121,6 +122,8 @@ class PanelState:
     def pause(self) -> None:
         """Stop because the extension is unloaded. It may be loaded again immediately."""
         with self.lock:
+            if self._is_paused:
+                return
             self._is_paused = True
             self.choosing.stop()
         self._sampler.stop()
@@ -173,6 +176,8 @@ class PanelState:
     def _look(self, viewer: Viewer, view: str, visibility: str, open: list[str]) -> None:  # noqa: A002
         with self.lock:
             self._has_answered |= viewer.is_widget
+            if self._is_paused and viewer not in self._views:
+                return  # its pages were told of the end
             views = self._views.setdefault(viewer, {})
             views.pop(_EXPECTED, None)
             was_open = views.pop(view).open if view in views else ()
@@ -356,18 +361,23 @@ class PageViewer:
         self._state = panel_state()
 
     @unasked()
-    def receive(self, message: object) -> None:
-        """Handle a message from a page."""
+    def open(self) -> None:
+        """Add the pages, if this is not done yet."""
         if not self._is_added:
             try:
                 self._state.add(self, get_ipython())
                 self._is_added = True
             except GpuMagicError as error:  # the description of the simulated machine is invalid
                 self._state.say(str(error), "error")
+
+    @unasked()
+    def receive(self, message: object) -> None:
+        """Handle a message from a page."""
         self._state.receive(self, message)
 
     def close(self) -> None:
         """Disconnect the pages. Tell all of them why: hidden ones can't ask later."""
+        self._state.pause()
         if self._is_added:
             self.tell({"type": "state", "state": self._state.state()})
         self._state.remove(self)

@@ -111,10 +111,10 @@ def _remove(shell: InteractiveShell) -> None:
 
     magics.remove()
     cuda_watch.end()
-    if panels := sys.modules.get("gpu_magic.panel.state"):
-        panels.panel_state().pause()
     if hasattr(shell, "kernel"):
         _page_comm(shell).close()
+    if panels := sys.modules.get("gpu_magic.panel.state"):
+        panels.panel_state().pause()
     changed = current().unload()
     for name in [name for name in (MASK, HIP) if name in changed][:1]:
         value = os.environ.get(name)

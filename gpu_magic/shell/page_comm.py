@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     class Receiver(Protocol):
         """Answers messages from pages."""
 
+        def open(self) -> None:
+            """Prepare for a message, if this is not done yet."""
+
         def receive(self, message: object) -> None:
             """Handle a message from a page: any JSON."""
 
@@ -57,19 +60,24 @@ class PageComm:
 
     def close(self) -> None:
         """Hide the comm from pages, and tell the pages that use it."""
-        if self._is_open:
-            self._is_open = False
-            self._manager.unregister_comm(self._comm)
-        if self._receiver is not None:
-            self._receiver.close()
+        with self._lock:
+            if self._is_open:
+                self._is_open = False
+                self._manager.unregister_comm(self._comm)
+            if self._receiver is not None:
+                self._receiver.close()
 
     def _receive(self, message: dict[str, Any]) -> None:
         with self._lock:  # messages arrive on several threads if JupyterLab uses a subshell for them
+            if not self._is_open:  # the page has not yet heard of the end
+                self._comm.send({"type": "closed"})
+                return
             if self._receiver is None:
                 from gpu_magic.process.front_end import hear_every_page  # `%load_ext` does not need it
 
                 hear_every_page(self._comm)
                 self._receiver = self._make(self._comm.send)
+            self._receiver.open()
         self._receiver.receive(message["content"]["data"])
 
 

@@ -34,7 +34,7 @@ def open_chip(lab: Lab, *cells: str, **how: Any) -> Notebook:
     notebook = lab.open(LOAD, *cells, **how)
     for cell in range(len(cells) + 1):
         notebook.run(cell)
-    expect(notebook.chip).to_be_visible()
+    expect(notebook.chip).to_contain_text("CUDA")  # before that, it shows what the server sees
     return notebook
 
 

@@ -348,9 +348,9 @@ def test_a_page_that_nobody_sees_learns_why_it_has_no_kernel_any_more() -> None:
     heard: list[dict[str, Any]] = []
     with simulate("2xA100-80GB"):
         page = PageViewer(heard.append)
+        page.open()
         page.receive({"type": "attach", "page": "p"})
         page.receive({"type": "look", "view": "v", "visibility": "hidden", "open": []})
-        panel_state().pause()
         page.close()
     *_, state, closed = heard
     assert (state["state"]["said"]["text"], closed["type"]) == (UNLOADED, "closed")

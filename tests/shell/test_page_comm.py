@@ -7,10 +7,16 @@ from threading import Thread
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.panel.state import PageViewer, panel_state
 from gpu_magic.shell.page_comm import PageComm
+from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+def message(kind: str = "attach", **values: Any) -> dict[str, Any]:
+    return {"content": {"data": {"type": kind, **(values or {"page": "p"})}}}
 
 
 def test_messages_that_come_at_once_are_for_one_receiver() -> None:
@@ -20,13 +26,38 @@ def test_messages_that_come_at_once_are_for_one_receiver() -> None:
     def make(send: Callable[[Any], None]) -> Any:
         made.append(send)
         time.sleep(0.2)  # what answers is imported
-        return SimpleNamespace(receive=heard.append, close=list)
+        return SimpleNamespace(open=list, receive=heard.append, close=list)
 
     page = PageComm(SimpleNamespace(), make)
-    message = {"content": {"data": {"type": "attach", "page": "p"}}}
-    threads = [Thread(target=page._comm.handle_msg, args=(message,)) for _ in range(3)]
+    page.open()
+    threads = [Thread(target=page._comm.handle_msg, args=(message(),)) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert (len(made), len(heard)) == (1, 3)
+
+
+def test_a_message_that_crosses_the_end_does_not_begin_again() -> None:
+    """The chip hides as it hears of the end, and says so on the kernel's subshell."""
+    heard: list[str] = []
+    look = message("look", view="v", visibility="watched", open=[])
+    crossing = Thread(target=lambda: page._comm.handle_msg(look))
+
+    def tell(sent: dict[str, Any]) -> None:
+        is_paused = sent["type"] == "state" and sent["state"]["is_paused"]
+        heard.append("paused" if is_paused else sent["type"])
+        if sent["type"] == "closed":
+            crossing.start()
+
+    with simulate("2xA100-80GB"):
+        page = PageComm(SimpleNamespace(), lambda _: PageViewer(tell))
+        page.open()
+        page._comm.handle_msg(message())
+        page._comm.handle_msg(look)
+        page.close()
+        crossing.join()
+        assert panel_state().state()["is_paused"]
+        assert "gpu_magic was unloaded" in panel_state().state()["said"]["text"]
+    assert heard[-2:] == ["paused", "closed"]
+    panel_state().resume(None)
