@@ -52,22 +52,35 @@ class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
         """Return ipyparallel's result after the engines' output has arrived.
 
         Output can arrive after the result. ipyparallel waits for the output for at most 2 s.
+
+        Raises
+        ------
+        UsageError
+            An engine has not run the cell. When a cell fails, its engine drops the cells that wait there.
+            ipyparallel does not report that.
+
         """
         try:
-            return super().get(*args, **options)
+            result = super().get(*args, **options)
         finally:
             if self.done():
                 self.wait_for_output(LATE)
+        dropped = [number for number, error in self._failed if isinstance(error, TaskAborted)]
+        if dropped and not options.get("return_exceptions"):
+            text = about(current_cluster().find(dropped), "has", "have")
+            why = "an earlier cell failed or was interrupted"
+            raise UsageError(f"{text} not run the cell, because {why}.")
+        return result
 
     @property
-    def failed(self) -> list[tuple[int, Exception]]:
+    def _failed(self) -> list[tuple[int, Exception]]:
         """The errors of the cell so far, with the numbers of their engines."""
         pairs = zip(self._targets, self._children, strict=True)
         done = [(number, one.result()) for number, one in pairs if one.done()]
         return [(number, result) for number, result in done if isinstance(result, Exception)]
 
     def _note_failed(self) -> None:
-        failed, running = self.failed, sum(not one.done() for one in self._children)
+        failed, running = self._failed, sum(not one.done() for one in self._children)
         if self._is_noted or not (failed and running):
             return
         self._failed_at = self._failed_at or time.monotonic()
@@ -120,7 +133,7 @@ class PxMagics(ParallelMagics):  # type: ignore[misc]
         self.last_result, self.view.targets = None, [*map(EngineNumber, engines)]
         numbers = [engine.number for engine in engines]
         try:
-            shown = super().parallel_execute(cell, *args, **options)
+            return super().parallel_execute(cell, *args, **options)
         except (KeyboardInterrupt, TimeoutError) as error:
             # With --no-stream, ipyparallel then shows the missing result, which raises TimeoutError.
             interrupt = error if isinstance(error, KeyboardInterrupt) else error.__context__
@@ -131,12 +144,6 @@ class PxMagics(ParallelMagics):  # type: ignore[misc]
         finally:
             self.view.targets = targets
             cluster.wait_for_notes(numbers)  # the controller knows of an end before the report
-        # When a cell fails, its engine drops the cells that wait there. ipyparallel does not report that.
-        failed = self._last_result.failed if self._last_result else []
-        if dropped := [number for number, error in failed if isinstance(error, TaskAborted)]:
-            text = about(cluster.find(dropped), "has", "have")
-            raise UsageError(f"{text} not run the cell, because an earlier cell failed.")
-        return shown
 
     def _interrupt(self, cluster: Cluster) -> list[str]:
         """Interrupt the engines. Return a line about engines that still run."""
