@@ -40,7 +40,7 @@ class Choice:
     selection
         The devices, and the values of the variables that name them.
     is_applied
-        Whether this process has these devices, since this choice or already before.
+        Whether this process now has these devices, from this choice or from an earlier one.
     is_dry_run
         Whether `dry_run` kept the choice from changing anything.
     is_simulated

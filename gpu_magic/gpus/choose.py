@@ -110,7 +110,8 @@ def choose(
         with `min_free`. With named GPUs, `choose` waits until no other process uses or
         has claimed them.
     on_wait
-        A function. Each time the GPUs are not free, it gets a line that names their users.
+        A function. It is called after each check that finds the GPUs not free. Its argument is a line that
+        names their users.
     in_process
         After CUDA has started: the imported frameworks use only these visible GPUs from here on. You can
         combine `in_process` only with `dry_run`.

@@ -83,7 +83,8 @@ def launch(
         How long to wait until the GPUs are free, or have `min_free`: "30m", or seconds. The call returns when
         the command runs.
     on_wait
-        A function. Each time the GPUs are not free, it gets a line that names their users.
+        A function. It is called after each check that finds the GPUs not free. Its argument is a line that
+        names their users.
 
     Returns
     -------

@@ -81,7 +81,10 @@ class Task(BackgroundTask):
 
     @property
     def shell_lines(self) -> str:
-        """The lines that run the command in a shell that lacks the variables that the launch removes."""
+        """The lines that run the command in a shell.
+
+        The shell must not have the variables that the launch removes.
+        """
         folder = self._commands[0].folder
         lines = [] if folder == str(Path.cwd()) else [f"cd {shlex.quote(folder)}"]
         for command in self._commands:

@@ -184,7 +184,8 @@ class Freed(NamedTuple):
         Bytes of this process on each GPU, by its name here (`"cuda:0"`): the driver's figure, or else the
         frameworks' own.
     dropped
-        Bytes of each dropped output (`"Out[3]"`) and of the traceback. With `dry_run` nothing was dropped.
+        Bytes of each dropped output (`"Out[3]"`) and of the traceback. With `dry_run`: of those that
+        `gpu_free` would drop.
     held
         Bytes of each variable that holds memory on GPUs.
     unnamed
