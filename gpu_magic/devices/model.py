@@ -429,7 +429,7 @@ class Inventory:
 
     @property
     def vendors(self) -> tuple[Vendor, ...]:
-        """The vendors of the GPUs. Plain numbers name GPUs of the first."""
+        """The vendors of the GPUs. Plain numbers name GPUs of the first vendor."""
         return tuple(dict.fromkeys(gpu.vendor for gpu in self.gpus))
 
     def of_vendor(self, vendor: Vendor) -> Inventory:
@@ -474,9 +474,9 @@ class Inventory:
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all GPUs are known to be of one model, so that "fastest first" is PCI bus order.
+        """Whether all GPUs are known to be of one model. CUDA's fastest-first order is then PCI bus order.
 
-        CUDA may count a GPU that does not answer, so at least its name must be known.
+        CUDA may count a GPU that does not answer, so the name of such a GPU must be known.
         """
         names = {gpu.name for gpu in self.gpus}
         sizes = {gpu.memory_total for gpu in self.gpus if not gpu.problem}
@@ -494,8 +494,8 @@ class Inventory:
         """The GPUs in CUDA's order with FASTEST_FIRST, and in PCI bus order within a model.
 
         NVIDIA does not document how CUDA ranks models ("a simple heuristic"; CUDA programming guide).
-        gpu_magic knows the order if, in every pair of models, the model with the higher compute capability
-        also has the higher product of cores and clock.
+        gpu_magic knows the order if the compute capability ranks the models in the same order as the product
+        of cores and clock.
         """
         if self.is_uniform:
             return self.gpus

@@ -47,9 +47,11 @@ class Finding:
     meaning
         Its effect, in one or two sentences. Empty if `what` is enough.
     mend
-        The command that fixes it, one or two lines to type in this program. Empty: none.
+        The command that fixes the error: one or two lines to type in the notebook, or in the shell after
+        `gpu-magic doctor`. Empty: none.
     public
-        Replaces `what` and `mend` in a report for other people, if these name a process or a file.
+        If `what` or `mend` names a process or a file: the text that replaces both in a report for other
+        people.
 
     """
 

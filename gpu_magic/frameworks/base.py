@@ -250,7 +250,7 @@ class Framework(ABC):
     def copied(self, array: Any, device: LogicalDevice, memo: dict[Any, Any]) -> Any:
         """Copy an array to a device. Return the copy when it is complete.
 
-        One move has one memo for all arrays.
+        `memo` is a dictionary that all copies of one move share.
         """
         raise PlacementError(f"{self.name}'s arrays cannot be moved.")
 

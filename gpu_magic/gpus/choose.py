@@ -29,15 +29,15 @@ __all__ = ["choose", "gpus", "guard", "told", "wait_for"]
 
 @public
 def gpus() -> Gpus:
-    """Return the GPUs of this machine, which show themselves as a table.
+    """Return the GPUs of this machine. The result shows itself as a table.
 
     Returns
     -------
     Gpus
         One `Gpu` for each physical GPU, in the order of nvidia-smi. The table also has the names of the GPUs
         in this process: `cuda:0`. Figures are in bytes, percent, degrees Celsius and watts. A figure that
-        the driver does not give is UNKNOWN. If no GPU can be read, there is no `Gpu`. `problem` then has the
-        reason.
+        the driver does not give is UNKNOWN. If gpu_magic can read no GPU, the result is empty, and its
+        `problem` has the reason.
 
     """
     found = take_snapshot(current())

@@ -94,8 +94,8 @@ class OnGpu:
     wants_gpu
         Whether one of the devices is a GPU.
     can_stop
-        Whether a framework that the block imports may be unable to run on the device. False for `cpu`,
-        because every framework can run there.
+        Whether the block can end with an error at an import, because the imported framework cannot run on
+        the device. False for `cpu`, because every framework can run there.
 
     """
 

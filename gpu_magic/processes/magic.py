@@ -27,7 +27,7 @@ class GpuPsMagic:
         %gpu_ps end train.ipynb  the same by its name in the list
 
         --yes                    end the process without a question
-        --kill                   send SIGKILL to a process that still runs 5 s after it got SIGTERM
+        --kill                   send SIGKILL. Refused until 5 s after SIGTERM
         """
         options = read("%gpu_ps", line)
         wrong, _, which = options.request.partition("end ")

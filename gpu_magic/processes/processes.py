@@ -226,9 +226,10 @@ def end_process(
     which
         The number of the process, its name in `my_processes()`, or an item of that list.
     kill
-        Send KILL, not TERM. For a process that has not ended 5 s after TERM.
+        Send KILL, not TERM. `end_process` refuses this until 5 s after it has sent TERM to the process.
     confirm
-        A function. Before anything is sent, it gets a question. If it returns False, the result is None.
+        A function. Before `end_process` sends a signal, it calls this function with a question. If the
+        function returns False, `end_process` sends nothing and returns None.
 
     Raises
     ------
