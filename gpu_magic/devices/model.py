@@ -142,7 +142,7 @@ class GpuProcess:
     age
         Whole seconds since it started.
     work
-        The GPU computed for this process during at most this percentage of the time since the last reading.
+        Percent of the time since the last reading: the GPU computed for the listed process at most so long.
         UNKNOWN at the first reading.
     idle
         Whole seconds since its last cell or its last work on a GPU. UNKNOWN if gpu_magic has seen neither.

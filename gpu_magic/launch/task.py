@@ -44,7 +44,7 @@ _log = logging.getLogger("gpu_magic.launch")
 
 
 class Task(BackgroundTask):
-    """A launched command. `str` returns a line: the use of its GPUs, or its end.
+    """A launched command. `str` returns a line: the use of its GPUs while it runs, then how it ended.
 
     Attributes
     ----------

@@ -28,7 +28,7 @@ class ObjectsMagics:
         self.shell: Any = shell
 
     def where(self, line: str) -> None:
-        """Show on which devices variables are, and their bytes there.
+        """Show the devices that hold variables, and the bytes on each device.
 
         %where              every variable of this notebook that holds arrays
         %where x model      these variables, with the arrays in models, optimizers and containers

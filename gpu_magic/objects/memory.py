@@ -110,7 +110,7 @@ class Devices(dict[str, int]):
 
 @public
 def devices_of(*things: Any) -> Devices:
-    """Return on which devices variables are, in every framework, and their bytes there.
+    """Return the devices that hold variables, of every framework, and the bytes on each device.
 
     Parameters
     ----------

@@ -59,8 +59,9 @@ class OnGpuMagic:
         -v, --verbose       print where the cell ran
 
         For the cell, %%on_gpu sets the default device of PyTorch, TensorFlow, JAX and CuPy, even if the
-        cell itself imports them. If an imported framework that the cell uses cannot run on the device, the
-        cell does not run. If the cell itself imports such a framework, the cell raises an error.
+        cell itself imports them. If a framework is already imported and cannot run on the device, a cell
+        that uses it does not run. If the cell itself imports a framework that cannot run on the device, the
+        cell starts and then raises an error.
         """
         __tracebackhide__ = True
         # The user's frame is below the frames of this method, of the lazy magic and of run_cell_magic.

@@ -50,7 +50,7 @@ def test_two_shells_can_have_it(fresh: Fresh) -> None:
     [
         ("%gpus", "Show the GPUs of this machine", "gpus/magic.py"),
         ("%%on_gpu", "Run a cell on one GPU", "on_gpu/magic.py"),
-        ("%where", "on which devices variables are", "objects/magic.py"),
+        ("%where", "the devices that hold variables", "objects/magic.py"),
         ("%to_gpu", "Move variables, with all that they hold, to a GPU", "move/magic.py"),
         ("%to_cpu", "Move variables to the CPU", "move/magic.py"),
         ("%gpu_free", "Free GPU memory", "objects/magic.py"),
@@ -75,7 +75,7 @@ def test_all_of_them_are_listed(shell: InteractiveShell) -> None:
     docs = shell.magics_manager.lsmagic_docs(brief=True)
     assert docs["cell"]["on_gpu"].startswith("Run a cell on one GPU")
     assert {"gpus", "where", "to_gpu", "to_cpu", "gpu_free", "gpu_panel"} <= docs["line"].keys()
-    assert docs["line"]["where"].startswith("Show on which devices")
+    assert docs["line"]["where"].startswith("Show the devices")
 
 
 def test_the_page_looks_for_a_kernel_s_panel_after_each_of_them(shell: InteractiveShell) -> None:
