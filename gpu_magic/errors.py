@@ -61,7 +61,7 @@ class BindingError(_OneLineError, ImportError):
 
 
 class NotFreeError(ChoiceError):
-    """Other processes use or claim these GPUs. Nothing has changed.
+    """Other processes use or claim these GPUs, or their use is unknown. Nothing has changed.
 
     Parameters
     ----------

@@ -142,7 +142,8 @@ class GpuProcess:
     age
         Whole seconds since it started.
     work
-        Percent of the time since the last reading: the GPU computed for the listed process at most so long.
+        Percent of the time since the last reading. The GPU computed for the listed process during at most
+        this percentage of the time.
         UNKNOWN at the first reading.
     idle
         Whole seconds since its last cell or its last work on a GPU. UNKNOWN if gpu_magic has seen neither.
@@ -182,7 +183,7 @@ class GpuStatus:
         Bytes. `memory_used` is nvidia-smi's figure. Since driver R510 it leaves out what the driver reserves,
         so used + free can be less than the total.
     utilization
-        Percent. The GPU computed during this part of the last sampling period.
+        The percentage of the last sampling period in which the GPU computed.
     temperature
         Degrees Celsius.
     power
@@ -247,7 +248,7 @@ class MigInstance:
     memory_total
         Bytes.
     status
-        Its figures. NVML has no utilization, temperature and power of a MIG instance.
+        Its figures. NVML has no utilization, temperature or power of a MIG instance.
     ids
         The numbers of its GPU instance and its compute instance: `GI ID` and `CI ID` of nvidia-smi. CUDA also
         accepts the name `MIG-GPU-8f3a…/1/0`, and before R470 only this name.
@@ -476,7 +477,8 @@ class Inventory:
     def is_uniform(self) -> bool:
         """Whether all GPUs are known to be of one model. CUDA's fastest-first order is then PCI bus order.
 
-        CUDA may count a GPU that does not answer, so the name of such a GPU must be known.
+        False if the name of one of several GPUs is unknown, because CUDA may also count a GPU that does not
+        answer.
         """
         names = {gpu.name for gpu in self.gpus}
         sizes = {gpu.memory_total for gpu in self.gpus if not gpu.problem}

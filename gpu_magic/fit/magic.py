@@ -43,10 +43,10 @@ class GpuFitMagic:
 
         A batch is a tensor, a tuple (inputs, targets), a dict of keywords, or a DataLoader. The step runs
         several times on copies without data. Your model does not change. CUDA does not start.
-        Prints, file writes and network calls of your function also happen during the prediction. The rows
-        show the memory at the peak. %gpu_fit cannot predict a step that branches on data. The error names
-        the line. For JAX, make the arrays first. Then type a call of your function.
-        %gpu_fit does not support Keras, TensorFlow and CuPy.
+        If your function prints, writes files or uses the network, it also does so during the prediction.
+        The rows show the memory at the peak. %gpu_fit cannot predict a step that branches on data. The
+        error names the line. For JAX, make the arrays first. Then type a call of your function.
+        %gpu_fit does not support Keras, TensorFlow or CuPy.
         """
         options = read("%gpu_fit", line.rstrip("; "), partial(text_named, self._shell))
         of_model = {name: getattr(options, name) for name in ("loss", "eval", "amp", "dtype")}

@@ -120,7 +120,7 @@ class Framework(ABC):
     module
         The module that users import.
     needs
-        Attributes of that module. Another module of the same name lacks them.
+        Attributes that the module must have. gpu_magic ignores a module of the same name without them.
     preallocates
         Whether the framework allocates most of each GPU's memory when it starts, for example when asked for
         its devices.
@@ -156,10 +156,11 @@ class Framework(ABC):
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         """Return a context manager that makes a device the default of this thread.
 
-        A framework that starts later uses the device. The scope starts no framework, with one exception. If
-        the framework can be configured only after its start, call `is_used`. It returns whether the block
-        will use the framework. If so, the scope may start the framework. If the device cannot be used, the
-        block raises an error when it uses the framework, or at its end. Scopes end in the reverse order.
+        If the framework starts in the scope, it uses the device. The scope does not start it, with one
+        exception. If the framework can be configured only after its start, call `is_used`, which returns
+        whether the block will use the framework. If so, the scope may start the framework. If the device
+        cannot be used, the block raises an error when it uses the framework, or at its end. Scopes end in
+        the reverse order of their start.
         """
 
     @abstractmethod
@@ -169,8 +170,8 @@ class Framework(ABC):
         Returns
         -------
         tuple
-            A clause: the GPUs that the framework uses now, or why nothing changed. And a context manager
-            whose exit restores the state before, or None if nothing changed.
+            A clause: the GPUs that the framework uses now, or why nothing changed. Then a context manager
+            that restores the earlier state when it exits. None if nothing changed.
 
         """
 

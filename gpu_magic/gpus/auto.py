@@ -254,7 +254,8 @@ def _why_these(picked: Sequence[Device], free: int, *, is_choice: bool) -> str:
         return f"{labels} {'shows' if is_one else 'show'} no use, but not everything is known"
     thing = "GPU" if isinstance(picked[0], Gpu) else "MIG instance"
     there = f"Only {counted(free, thing)} {'is' if free == 1 else 'are'}" if free else f"No {thing} is"
-    return f"{there} free" + (f": {labels} {'has' if is_one else 'have'} the most free memory" * is_choice)
+    these = f"is the unclaimed {thing}" if is_one else f"are the unclaimed {thing}s"
+    return f"{there} free" + f": {labels} {these} with the most free memory" * is_choice
 
 
 def _refusal(

@@ -36,7 +36,7 @@ def gpus() -> Gpus:
     Gpus
         One `Gpu` for each physical GPU, in the order of nvidia-smi. The table also has the names of the GPUs
         in this process: `cuda:0`. Figures are in bytes, percent, degrees Celsius and watts. A figure that
-        the driver does not give is UNKNOWN. If gpu_magic can read no GPU, the result is empty, and its
+        the driver does not give is UNKNOWN. If gpu_magic can read no GPU, the result is empty. Its
         `problem` has the reason.
 
     """
@@ -130,7 +130,8 @@ def choose(
     ChoiceError
         These GPUs cannot be chosen. Nothing has changed.
     NotFreeError
-        With `only_free` or `wait`: other processes use or claim the GPUs. Nothing has changed.
+        With `only_free` or `wait`: other processes use or claim the GPUs, or their use is unknown. Nothing
+        has changed.
     CudaInitializedError
         With `strict`: CUDA has started with other GPUs. Nothing has changed.
     KernelRestarting

@@ -34,7 +34,7 @@ class GpusMagic:
 
         %gpus               show memory, utilization, who uses each GPU, and its name in this kernel
         %gpus 2,0           choose by nvidia-smi's numbers: cuda:0 is GPU 2. Also 0-3, GPU-8f3a, 2:1, amd:1
-        %gpus auto:2        pick two: free and unclaimed GPUs first, then those with the most free memory
+        %gpus auto:2        pick two unclaimed GPUs: free GPUs first, then those with the most free memory
         %gpus all           choose all GPUs of this kernel. Also none (hide them), reset (undo the choice)
         %gpus {n}           use a variable or an expression
 

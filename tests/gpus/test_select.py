@@ -147,7 +147,7 @@ def test_auto_takes_no_gpu_that_no_process_can_use() -> None:
     selection = select(parse("auto:2"), there, (None, None))
     assert selection.devices == (there[2], there[1])
     assert selection.notes == (
-        "Only 1 GPU is free: GPU 2 and GPU 1 have the most free memory. Not picked: GPU 0 (in compute mode "
+        "Only 1 GPU is free: GPU 2 and GPU 1 are the unclaimed GPUs with the most free memory. Not picked: GPU 0 (in compute mode "
         "Prohibited).",
     )
 
@@ -157,7 +157,7 @@ def test_auto_takes_no_exclusive_gpu_that_another_process_uses() -> None:
     selection = select(parse("auto"), there, (None, None))
     assert selection.devices == (there[1],)
     assert selection.notes == (
-        "No GPU is free: GPU 1 has the most free memory. Not picked: GPU 0 (in use by the one "
+        "No GPU is free: GPU 1 is the unclaimed GPU with the most free memory. Not picked: GPU 0 (in use by the one "
         "process that it allows (Exclusive_Process)).",
     )
 
@@ -285,7 +285,10 @@ def test_several_mig_instances_are_refused_with_the_driver_s_own_limit(
 @pytest.mark.parametrize(
     ("used", "note"),
     [
-        ((5, 7), "No MIG instance is free: MIG instance 0:0 has the most free memory"),
+        (
+            (5, 7),
+            "No MIG instance is free: MIG instance 0:0 is the unclaimed MIG instance with the most free memory",
+        ),
         ((0, 7), "MIG instance 0:0 is free and unclaimed"),
     ],
 )
