@@ -311,7 +311,7 @@ class Cluster:
     def interrupt(self, running: Mapping[int, Future[Any]]) -> list[Engine]:
         """Interrupt engines. Return those that still run after 5 s. `check` then refuses them.
 
-        Code in C that does not check for signals continues, such as a collective that waits for other ranks.
+        C code that does not check for signals continues, for example a collective that waits for other ranks.
         """
         self._interrupted.update((number, (work,)) for number, work in running.items())
         if left := [number for number in running if self._is_left(number)]:

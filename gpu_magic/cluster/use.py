@@ -55,9 +55,9 @@ def cluster(
     count
         Use only the first `count` GPUs. None: all. With a profile: how many engines.
     force
-        Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process started with.
+        Allow GPUs outside those that the process was given.
     profile
-        An IPython profile. It says how ipyparallel starts engines, for example by ssh, Slurm or PBS.
+        An IPython profile. It sets how ipyparallel starts engines, for example by ssh, Slurm or PBS.
 
     Returns
     -------
@@ -135,11 +135,11 @@ def map(  # noqa: A001 - it is `gpu_magic.map`; this module does not use the bui
 
     >>> losses = gpu_magic.map(train, [0.1, 0.01, 0.001])
 
-    Each engine gets the function once, with the notebook's names that the function uses. You can define
-    the function in the notebook, also as a closure. If the notebook lacks a name, the function uses the name
-    that `%%px` has defined in the engine. Each printed line starts with the position of its item. Calls are
-    not ranks. RANK and similar variables are unset. A call does not see a process group that `%%px` has
-    started. A busy engine takes part when it is free.
+    Each engine gets the function once, with the variables of the notebook that the function uses. You can
+    define the function in the notebook, also as a closure. If the notebook lacks a variable, the function
+    uses the variable that `%%px` has set in the engine. Each printed line starts with the position of its
+    item. Calls are not ranks. RANK and similar variables are unset. A call does not see a process group that
+    `%%px` has started. A busy engine gets its first item when its work ends.
 
     Parameters
     ----------

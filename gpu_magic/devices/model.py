@@ -142,8 +142,7 @@ class GpuProcess:
     age
         Whole seconds since it started.
     work
-        Percent of the time since the last reading. The GPU computed for the listed process during at most
-        this percentage of the time.
+        An upper bound, in percent: how much of the time since the last reading the GPU computed for it.
         UNKNOWN at the first reading.
     idle
         Whole seconds since its last cell or its last work on a GPU. UNKNOWN if gpu_magic has seen neither.
@@ -402,7 +401,8 @@ class Inventory:
     gpus
         In the order of nvidia-smi, then AMD's in the order of rocm-smi.
     driver_version, cuda_version
-        The driver's version, and the newest CUDA version that it supports: "13.0". AMD's driver has none.
+        The driver's version, and the newest CUDA version that it supports: "13.0". `cuda_version` is
+        UNKNOWN for AMD.
     simulated
         The profile of a simulated machine. Empty for a real one.
     problem
@@ -477,8 +477,8 @@ class Inventory:
     def is_uniform(self) -> bool:
         """Whether all GPUs are known to be of one model. CUDA's fastest-first order is then PCI bus order.
 
-        False if the name of one of several GPUs is unknown, because CUDA may also count a GPU that does not
-        answer.
+        False if one of several GPUs has an unknown name. CUDA may count such a GPU, even if it does not
+        answer NVML.
         """
         names = {gpu.name for gpu in self.gpus}
         sizes = {gpu.memory_total for gpu in self.gpus if not gpu.problem}
@@ -496,8 +496,8 @@ class Inventory:
         """The GPUs in CUDA's order with FASTEST_FIRST, and in PCI bus order within a model.
 
         NVIDIA does not document how CUDA ranks models ("a simple heuristic"; CUDA programming guide).
-        gpu_magic knows the order if the compute capability ranks the models in the same order as the product
-        of cores and clock.
+        gpu_magic ranks the models by compute capability, and by the product of cores and clock. UNKNOWN if
+        both rankings differ.
         """
         if self.is_uniform:
             return self.gpus

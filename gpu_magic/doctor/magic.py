@@ -30,7 +30,7 @@ class GpuDoctorMagic:
         %gpu_doctor --report   the same for an issue, without names and paths
         %gpu_doctor --json     the same in JSON, with all facts
 
-        The checks cover the driver and its libraries, the CUDA of each framework's build,
+        The checks cover the driver and its libraries, the CUDA version that each framework is built for,
         CUDA_VISIBLE_DEVICES, what started CUDA, device files, the container, MIG, compute modes, your
         other processes, and the panel's packages. %gpu_doctor changes nothing, imports no framework and
         does not start CUDA.

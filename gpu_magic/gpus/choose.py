@@ -51,8 +51,8 @@ def guard() -> Guard:
     Returns
     -------
     Guard
-        Its `can_change` is True if a choice can take effect. If not, `since` and `by` name the cell,
-        and the import or framework, that started CUDA. `devices` has the GPUs that the process keeps.
+        Its `can_change` is True if a choice can take effect. If not, `since` names the cell that started
+        CUDA, and `by` the import or framework. `devices` has the GPUs that the process keeps.
 
     """
     return ask_guard(current())
@@ -93,7 +93,7 @@ def choose(
     dry_run
         Return the choice, and change nothing.
     force
-        Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process started with.
+        Allow GPUs outside those that the process was given.
     growth
         TensorFlow and JAX allocate memory as needed, not most of a GPU at once.
     memory_limit

@@ -53,7 +53,7 @@ def launch(
 ) -> Task:
     """Run a command on GPUs, in other processes. The call returns while the command runs.
 
-    Only the command's environment names these GPUs, so you can launch before or after CUDA starts in this
+    The launch sets variables only for the command, so you can launch before or after CUDA starts in this
     process. When the command or this process ends, all processes of the command also end.
 
     Parameters
@@ -73,7 +73,7 @@ def launch(
     cwd
         The command's working directory. None: that of this process.
     force
-        Allow GPUs outside the CUDA_VISIBLE_DEVICES that the process started with.
+        Allow GPUs outside those that the process was given.
     only_free
         Only GPUs that no other process uses or has claimed. GPUs of this process's other commands are not
         free.

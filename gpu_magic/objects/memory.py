@@ -208,7 +208,7 @@ class Freed(NamedTuple):
 
 @public
 def gpu_free(*, dry_run: bool = False) -> Freed:
-    """Free GPU memory that only IPython's history, garbage or a framework's cache holds.
+    """Give back GPU memory that only IPython's history, garbage or a framework's cache holds.
 
     In IPython, `gpu_free` drops the last error's traceback and the outputs if they hold GPU memory. Then
     `gpu_free` collects garbage, and empties the cache of each imported framework.

@@ -68,8 +68,9 @@ def on_gpu(
     Raises
     ------
     PlacementError
-        `wanted` names no device. At the start of the block: a framework that the code uses cannot run on the
-        device. The block has not run. At its end: the same, for a framework that the block imported.
+        `wanted` names no device. Or a framework that the code uses cannot run on the device. The block then
+        does not run. If the block itself imports the framework, the block runs and raises the error at its
+        end.
 
     """
     if only is not None and not isinstance(only, str | Iterable):

@@ -131,7 +131,7 @@ _panel: Panel | None = None
 
 @public
 def panel() -> Panel:
-    """Return the live panel of the GPUs. As the last line of a cell, it shows itself.
+    """Return the live panel of the GPUs. If the call is the last line of a cell, the cell shows the panel.
 
     Returns
     -------

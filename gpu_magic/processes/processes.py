@@ -219,7 +219,8 @@ def end_process(
 ) -> bool | None:
     """End a process of this user on GPUs. Wait up to 5 s. Return whether the process has ended.
 
-    A kernel ends at once. If a Jupyter server started it, the server starts a new kernel without variables.
+    A kernel ends as soon as it gets the signal. If a Jupyter server started it, the server starts a new
+    kernel without variables.
 
     Parameters
     ----------
