@@ -184,7 +184,7 @@ class Cluster:
 
     @property
     def can_restart(self) -> bool:
-        """Whether gpu_magic started the engines on this machine, so that `restart` can start them again."""
+        """Whether `restart` can start the engines again, because gpu_magic started them on this machine."""
         return self._processes is not None
 
     @property

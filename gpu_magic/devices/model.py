@@ -142,7 +142,8 @@ class GpuProcess:
     age
         Whole seconds since it started.
     work
-        An upper bound, in percent: how much of the time since the last reading the GPU computed for it.
+        The percentage of the time since the last reading in which the GPU computed for this process. It is an
+        upper bound.
         UNKNOWN at the first reading.
     idle
         Whole seconds since its last cell or its last work on a GPU. UNKNOWN if gpu_magic has seen neither.

@@ -108,8 +108,8 @@ def wanted_in(text: str) -> int | None:
 class Framework(ABC):
     """A library that computes on GPUs.
 
-    The abstract members are required. The other members are optional. If the framework lacks a
-    feature, keep the default of the feature's member. No method imports the framework. A method finds it in
+    The abstract members are required. The other members are optional. If the framework lacks a feature, do
+    not override the member for this feature. No method imports the framework. A method finds it in
     `sys.modules`. `problem`, `name_of` and `narrow` ask the framework for its devices. These calls can start
     the framework. `scope` can also start it, if the block uses it.
 

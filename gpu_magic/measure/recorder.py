@@ -52,7 +52,7 @@ def gpu_time(label: str = "") -> GpuTime:
     10307921510
 
     When the block starts, gpu_magic resets the peaks of PyTorch and TensorFlow, as
-    torch.cuda.reset_peak_memory_stats() does. So the peaks are exact.
+    torch.cuda.reset_peak_memory_stats() does. So their peaks are exact.
 
     Parameters
     ----------

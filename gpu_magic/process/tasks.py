@@ -81,7 +81,7 @@ class BackgroundTask(ABC):
         return False
 
     def kept(self) -> Mapping[str, object]:
-        """Return the objects of this process that the ended task keeps, by their descriptions."""
+        """Return the objects of this process that the ended task keeps. The keys are their descriptions."""
         return {}
 
     def forget(self) -> None:  # noqa: B027 - nothing is kept

@@ -322,7 +322,7 @@ class Machine:
         return GpuProcess(pid, memory=memory, work=work)
 
     def make_uuid(self, what: str) -> uuid.UUID:
-        """Return a UUID that depends on the profile, the seed and its purpose."""
+        """Return a UUID that depends on the profile, the seed and `what`, the thing that it names."""
         return uuid.uuid5(_NAMESPACE, f"{self.profile}/{self.seed}/{what}")
 
 
