@@ -54,8 +54,8 @@ def simulate(
     """Simulate a machine in a `with` block. In the block, all code that uses pynvml reads this machine.
 
     After the block, CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are as before. The machine starts without
-    processes. `populate` starts some. In the block, CUDA counts as not started, even if it
-    has started in the process. `start_cuda` starts it in the simulation.
+    processes. `populate` starts some. In the block, CUDA counts as not started, even if it has started in
+    the process. `start_cuda` starts it in the simulation.
 
     Parameters
     ----------

@@ -48,7 +48,12 @@ class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
                 return False
         return True
 
-    def get(self, *args: Any, **options: Any) -> Any:
+    def get(
+        self,
+        timeout: float | None = None,
+        return_exceptions: bool | None = None,
+        return_when: str | None = None,
+    ) -> Any:
         """Return ipyparallel's result after the engines' output has arrived.
 
         Output can arrive after the result. ipyparallel waits for the output for at most 2 s.
@@ -61,12 +66,12 @@ class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
 
         """
         try:
-            result = super().get(*args, **options)
+            result = super().get(timeout, return_exceptions, return_when)
         finally:
             if self.done():
                 self.wait_for_output(LATE)
         dropped = [number for number, error in self._failed if isinstance(error, TaskAborted)]
-        if dropped and not options.get("return_exceptions"):
+        if dropped and not return_exceptions:
             text = about(current_cluster().find(dropped), "has", "have")
             why = "an earlier cell failed or was interrupted"
             raise UsageError(f"{text} not run the cell, because {why}.")

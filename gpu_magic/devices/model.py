@@ -143,8 +143,7 @@ class GpuProcess:
         Whole seconds since it started.
     work
         The percentage of the time since the last reading in which the GPU computed for this process. It is an
-        upper bound.
-        UNKNOWN at the first reading.
+        upper bound. UNKNOWN at the first reading.
     idle
         Whole seconds since its last cell or its last work on a GPU. UNKNOWN if gpu_magic has seen neither.
 

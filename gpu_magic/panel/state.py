@@ -100,8 +100,7 @@ class PanelState:
 
         """
         self._shell = shell
-        if viewer.is_widget:  # a page's message can arrive while the extension is unloaded
-            self.resume(shell)
+        self.resume(shell)
         self.idle.attach(shell)
         snapshot = self.read()
         with self.lock:
@@ -176,8 +175,6 @@ class PanelState:
     def _look(self, viewer: Viewer, view: str, visibility: str, open: list[str]) -> None:  # noqa: A002
         with self.lock:
             self._has_answered |= viewer.is_widget
-            if self._is_paused and viewer not in self._views:
-                return  # its pages were told of the end
             views = self._views.setdefault(viewer, {})
             views.pop(_EXPECTED, None)
             was_open = views.pop(view).open if view in views else ()
@@ -361,18 +358,14 @@ class PageViewer:
         self._state = panel_state()
 
     @unasked()
-    def open(self) -> None:
-        """Add the pages, if this is not done yet."""
+    def receive(self, message: object) -> None:
+        """Handle a message from a page."""
         if not self._is_added:
             try:
                 self._state.add(self, get_ipython())
                 self._is_added = True
             except GpuMagicError as error:  # the description of the simulated machine is invalid
                 self._state.say(str(error), "error")
-
-    @unasked()
-    def receive(self, message: object) -> None:
-        """Handle a message from a page."""
         self._state.receive(self, message)
 
     def close(self) -> None:

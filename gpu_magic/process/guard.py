@@ -50,8 +50,8 @@ class Guard:
     by
         The import or the framework that started CUDA: `import kornia`, `PyTorch`. Empty if unknown.
     devices
-        The GPUs of a process in which CUDA has started, as `cuda:0`, `cuda:1`, …. If NVML does not
-        list a GPU, its entry is its UUID.
+        The GPUs of a process in which CUDA has started, as `cuda:0`, `cuda:1`, …. If NVML does not list a
+        GPU, its entry is its UUID.
     error
         The driver's error if CUDA cannot be used, as a number of the CUDA driver API. Else 0.
     vendor

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     class Receiver(Protocol):
         """Answers messages from pages."""
 
-        def open(self) -> None:
-            """Prepare for a message, if this is not done yet."""
-
         def receive(self, message: object) -> None:
             """Handle a message from a page: any JSON."""
 
@@ -69,16 +66,14 @@ class PageComm:
 
     def _receive(self, message: dict[str, Any]) -> None:
         with self._lock:  # messages arrive on several threads if JupyterLab uses a subshell for them
-            if not self._is_open:  # the page has not yet heard of the end
-                self._comm.send({"type": "closed"})
-                return
+            if not self._is_open:
+                return  # it crossed the message about the end, and would begin again
             if self._receiver is None:
                 from gpu_magic.process.front_end import hear_every_page  # `%load_ext` does not need it
 
                 hear_every_page(self._comm)
                 self._receiver = self._make(self._comm.send)
-            self._receiver.open()
-        self._receiver.receive(message["content"]["data"])
+            self._receiver.receive(message["content"]["data"])
 
 
 _page_comm: PageComm | None = None

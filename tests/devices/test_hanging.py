@@ -284,7 +284,6 @@ def test_who_did_not_ask_is_not_kept_waiting(
         shell.run_line_magic("load_ext", "gpu_magic")
         assert "1" not in shell.complete("%gpus ", "%gpus ", 6)[1]  # Tab
         page = PageViewer(lambda message: None)
-        page.open()
         page.receive({"type": "attach", "page": "p"})
         page.receive({"type": "look", "view": "v", "visibility": "watched", "open": []})
         assert panel_state().tick()  # a panel's thread

@@ -348,7 +348,6 @@ def test_a_page_that_nobody_sees_learns_why_it_has_no_kernel_any_more() -> None:
     heard: list[dict[str, Any]] = []
     with simulate("2xA100-80GB"):
         page = PageViewer(heard.append)
-        page.open()
         page.receive({"type": "attach", "page": "p"})
         page.receive({"type": "look", "view": "v", "visibility": "hidden", "open": []})
         page.close()

@@ -26,7 +26,7 @@ def test_messages_that_come_at_once_are_for_one_receiver() -> None:
     def make(send: Callable[[Any], None]) -> Any:
         made.append(send)
         time.sleep(0.2)  # what answers is imported
-        return SimpleNamespace(open=list, receive=heard.append, close=list)
+        return SimpleNamespace(receive=heard.append, close=list)
 
     page = PageComm(SimpleNamespace(), make)
     page.open()
