@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from threading import Thread
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -61,3 +61,22 @@ def test_a_message_that_crosses_the_end_does_not_begin_again() -> None:
         assert "gpu_magic was unloaded" in panel_state().state()["said"]["text"]
     assert heard[-2:] == ["paused", "closed"]
     panel_state().resume(None)
+
+
+def test_the_end_waits_for_a_message_that_is_being_handled() -> None:
+    order, begun = [], Event()
+
+    def receive(_: object) -> None:
+        begun.set()
+        time.sleep(0.2)
+        order.append("received")
+
+    receiver = SimpleNamespace(receive=receive, close=lambda: order.append("closed"))
+    page = PageComm(SimpleNamespace(), lambda _: receiver)
+    page.open()
+    handling = Thread(target=page._comm.handle_msg, args=(message(),))
+    handling.start()
+    begun.wait()
+    page.close()
+    handling.join()
+    assert order == ["received", "closed"]
