@@ -60,6 +60,8 @@ COMBINATIONS = [
     ),
     Combination("ipython_8_first", ("3.11", "3.12", "3.13"), ["ipython==8.0.0", "ipykernel==6.30.1"]),
     Combination("ipython_8_last", ("3.11", "3.12", "3.13", "3.14"), ["ipython<9"]),
+    # The oldest NumPy that we promise. The frameworks of Python 3.11 need a newer one.
+    Combination("numpy_first", ("3.12",), ["numpy==1.26.4"]),
     Combination("newest", ("3.11", "3.12", "3.13", "3.14"), []),
 ]
 # Of the test extra, what tests without frameworks need.
@@ -79,7 +81,7 @@ TOOLS = {
     "pytest-timeout",
     "pytest-xdist",
 }
-TESTS = ("tests/shell", "tests/gpus/test_magic.py", "tests/launch/test_tasks.py", "tests/test_terminal.py")
+TESTS = ("tests/shell", "tests/objects/test_numpy.py", "tests/gpus/test_magic.py", "tests/launch/test_tasks.py", "tests/test_terminal.py")
 WITHOUT_FRAMEWORKS = tuple(
     f"tests/kernel/test_{name}.py"
     for name in (

@@ -16,7 +16,7 @@ from gpu_magic.errors import causes
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.base import Holding
 from gpu_magic.frameworks.target import CPU, LogicalDevice
-from gpu_magic.objects.walk import Budget, Walker, collection_paused
+from gpu_magic.objects.walk import Budget, Walker, collection_paused, warn_of_unread
 from gpu_magic.process.namespace import evaluated, variables_of
 from gpu_magic.process.physical import LazySnapshot, described, labels, physical, used_by_us
 from gpu_magic.process.tasks import tasks
@@ -58,8 +58,8 @@ def holdings_of(values: Iterable[object], budget: Budget | None = None) -> dict[
                     holdings = node.framework.holdings(obj)
                 elif node.kind == "numpy":
                     holdings = [_numpy_holding(obj)]
-            except Exception:  # noqa: BLE001, S112 - one faulty array must not hide the others
-                continue
+            except Exception as error:  # noqa: BLE001 - one faulty array must not hide the others
+                warn_of_unread(obj, error)
             for holding in holdings:
                 found.setdefault(holding.key, holding)
     return found
@@ -70,7 +70,8 @@ def _numpy_holding(array: Any) -> Holding:
     numpy: Any = sys.modules["numpy"]
     while isinstance(array.base, numpy.ndarray):
         array = array.base
-    low, high = numpy.lib.array_utils.byte_bounds(array)  # not nbytes, because a view can repeat elements
+    bounds = getattr(numpy.lib, "array_utils", numpy).byte_bounds  # NumPy 1 has it at the top
+    low, high = bounds(array)  # not nbytes, because a view can repeat elements
     return Holding(CPU, high - low, ("address", low))
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpu_magic.frameworks.base import Components, Framework
     from gpu_magic.frameworks.target import LogicalDevice
 
-__all__ = ["Budget", "Node", "Walker", "collection_paused", "tensors_in"]
+__all__ = ["Budget", "Node", "Walker", "collection_paused", "tensors_in", "warn_of_unread"]
 
 _PART = 4  # a variable may use a quarter of the rest, so that later variables get some
 _SMALL = 256  # objects of each variable that are always searched
@@ -130,9 +130,7 @@ class Walker:
                 node, components = self._read(obj)
             except Exception as error:  # noqa: BLE001 - an object can raise any error, and must not hide others
                 self.visited[id(obj)] = obj
-                kind = type.__repr__(type(obj))
-                why = f"cannot be searched ({type(error).__name__}), so what such objects hold is left out."
-                warn_once(kind, f"{kind} {why}")
+                warn_of_unread(obj, error)
                 continue
             if node is None:
                 continue
@@ -228,6 +226,13 @@ class Walker:
             return None, None
         is_more = is_more or has_to or inner._has_more or bool(budget.unfinished)
         return (_ANOTHERS, None) if is_more else (_DATA, stored_attributes(obj))
+
+
+def warn_of_unread(obj: object, error: Exception) -> None:
+    """Warn, once for each type, that the arrays of an object are left out because it raised an error."""
+    kind = type.__repr__(type(obj))
+    why = f"cannot be searched ({type(error).__name__}), so what such objects hold is left out."
+    warn_once(kind, f"{kind} {why}")
 
 
 def tensors_in(obj: Any) -> list[Any]:

@@ -70,6 +70,10 @@ if ELSEWHERE:
         def modules(self):
             raise RuntimeError
 
+    class WithoutStorage(torch.Tensor):
+        def untyped_storage(self):
+            raise TypeError
+
     class Variables(tf.Module):
         def __init__(self):
             self.w = tf.Variable([1.0])
@@ -284,6 +288,7 @@ def odd_objects():
         pass
     odd = [Raising(), RaisingBatch(1), Len([1]), Dict(a=1), shelf]  # the last is closed
     odd += [unittest.mock.MagicMock(spec=kind) for kind in (torch.Tensor, jax.Array, tf.Tensor)]
+    odd.append(torch.ones(1).as_subclass(WithoutStorage))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         found = [devices_of([one, torch.ones(1)]) for one in odd]
@@ -293,6 +298,7 @@ def odd_objects():
 
 def test_odd_objects_are_passed_over_and_each_type_is_warned_of_once(run: Runner) -> None:
     found, said = run(odd_objects)
-    assert found == [{"cpu": 4}] * 9
+    assert found == [{"cpu": 4}] * 10
     assert len(said) == len(set(said))
-    assert any("Raising'> cannot be searched (RuntimeError)" in one for one in said)
+    for kind in ("Raising'> cannot be searched (RuntimeError)", "WithoutStorage'> cannot be searched (TypeError)"):
+        assert any(kind in one for one in said)

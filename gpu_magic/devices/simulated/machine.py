@@ -68,7 +68,7 @@ class SimulatedProcess:
     """A process on a simulated GPU. `memory` is in bytes; None: the driver does not give it."""
 
     pid: int
-    owner: str
+    owner: str | Unknown  # UNKNOWN: nothing but its memory can be seen, as in a container
     name: str
     memory: int | None
     work: int = 0  # percent of the GPU that it keeps busy, on average
@@ -130,7 +130,7 @@ class SimulatedGpu:
     def run(
         self,
         name: str,
-        owner: str,
+        owner: str | Unknown,
         memory: int | None,
         *,
         pid: int = 0,
@@ -141,7 +141,8 @@ class SimulatedGpu:
     ) -> SimulatedProcess:
         """Start a process. `memory` is in bytes, `work` in percent of the GPU's time, `age` in seconds.
 
-        With `pid=os.getpid()`, the simulated process is the calling process. With `is_own`, the simulated
+        With an UNKNOWN owner, only the PID and the memory can be seen, as in a container, where the driver
+        gives the host's PIDs. With `pid=os.getpid()`, the simulated process is the calling process. With `is_own`, the simulated
         process belongs to the current user:
         `run("ipykernel", "maria", 12 << 30, is_own=True, notebook="work/train.ipynb")`.
         """
@@ -312,7 +313,7 @@ class Machine:
         """Return the facts about a process, as from /proc on a real machine."""
         for gpu in self.gpus:
             for process in chain(gpu.processes, *(instance.processes for instance in gpu.mig)):
-                if process.pid == pid:
+                if process.pid == pid and process.owner is not UNKNOWN:
                     mine = pid == os.getpid()
                     is_own = process.is_own or mine
                     name, owner = name_text(process.name), name_text(process.owner)
