@@ -81,7 +81,13 @@ TOOLS = {
     "pytest-timeout",
     "pytest-xdist",
 }
-TESTS = ("tests/shell", "tests/objects/test_numpy.py", "tests/gpus/test_magic.py", "tests/launch/test_tasks.py", "tests/test_terminal.py")
+TESTS = (
+    "tests/shell",
+    "tests/objects/test_numpy.py",
+    "tests/gpus/test_magic.py",
+    "tests/launch/test_tasks.py",
+    "tests/test_terminal.py",
+)
 WITHOUT_FRAMEWORKS = tuple(
     f"tests/kernel/test_{name}.py"
     for name in (

@@ -234,10 +234,11 @@ def _fit(make_step: Callable[[], Any], size: int | None, torch: Any = None) -> F
     if size is not None and (type(size) is not int or size < 1):
         raise FitError(f"--batch {size!s:.40} is not a number of items. Try --batch 64")
     predict = partial(_predicted, make_step, size, take_snapshot(current()))
-    # A CUDA build of PyTorch starts CUDA in a backward, even on the CPU, because autograd creates a thread
-    # for each GPU when it first runs (`Engine::start_device_threads`; seen with PyTorch 2.11). After CUDA has
-    # started, autograd does not work in a forked process, and no forked process is needed.
-    starts_cuda = torch is not None and torch.version.cuda and not driver().is_started()
+    # A build of PyTorch for CUDA or ROCm starts it in a backward, even on the CPU, because autograd creates a
+    # thread for each GPU when it first runs (`Engine::start_device_threads`; seen with PyTorch 2.11). After
+    # CUDA has started, autograd does not work in a forked process, and no forked process is needed.
+    is_for_gpus = torch is not None and (torch.version.cuda or torch.version.hip)
+    starts_cuda = is_for_gpus and not driver().is_started()
     return _in_child(predict, torch) if starts_cuda else predict()
 
 
@@ -322,7 +323,9 @@ def _rooms(
             pool = pools.get(LogicalDevice("gpu", index, "cuda"), MemoryPool(0, 0))
             free += present.get(index, 0) + pool.reserved - pool.used
             mine = () if processes is UNKNOWN else [one.pid for one in processes if one.mine]
-            left = free - (_WORKSPACES if os.getpid() in mine else _CONTEXT)
+            # In a container the driver's list does not show this process, but its framework knows its memory.
+            has_context = pool.reserved or os.getpid() in mine
+            left = free - (_WORKSPACES if has_context else _CONTEXT)
         label = f"{'SIMULATED ' if snapshot.simulated else ''}{device.label}"
         rooms.append(_Room(f"cuda:{index}", label, free, left))
     return rooms

@@ -180,7 +180,9 @@ def _shares(device: Device) -> MemoryShares:
     mine = others = 0
     for process in () if status.processes is UNKNOWN else status.processes:
         size = 0 if process.memory is UNKNOWN else process.memory
-        mine, others = (mine + size, others) if process.mine else (mine, others + size)
+        mine += size if process.mine else 0
+        # One of an unknown owner, as in a container, can be this process.
+        others += 0 if process.mine or process.owner is UNKNOWN else size
     # The driver can report processes that have more memory than the total.
     return MemoryShares(*(min(1.0, size / total) for size in (mine, others, status.memory_used)))
 

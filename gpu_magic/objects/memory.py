@@ -21,7 +21,7 @@ from gpu_magic.process.namespace import evaluated, variables_of
 from gpu_magic.process.physical import LazySnapshot, described, labels, physical, used_by_us
 from gpu_magic.process.tasks import tasks
 from gpu_magic.public import public
-from gpu_magic.text import listed, printable, size_text, text_table
+from gpu_magic.text import bytes_text, listed, printable, size_text, text_table
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -376,14 +376,21 @@ def shortage_lines(error: BaseException, shell: Any) -> list[str]:
         ours.append(f"no variable holds {size_text(unnamed)}")
     if cached := sum(pool.reserved - pool.used for pool in here):
         back.append(f"{size_text(cached)} that is cached")
-    processes = () if gpu is None or gpu.status.processes is UNKNOWN else gpu.status.processes
-    others = sorted(
-        (one for one in processes if one.pid != os.getpid()),
-        key=lambda one: 0 if one.memory is UNKNOWN else -one.memory,
-    )
+    listing = () if gpu is None or gpu.status.processes is UNKNOWN else gpu.status.processes
+    processes = sorted(listing, key=lambda one: 0 if one.memory is UNKNOWN else -one.memory)
+    others = [one for one in processes if one.owner is not UNKNOWN and one.pid != os.getpid()]
     line = ProcessNames(others).line
     lines = _first([f"{_task_of(one)}{line(one)}" for one in others])
+    # In a container the driver gives the host's PIDs, so any of these processes can be this kernel.
+    unseen = [one for one in processes if one.owner is UNKNOWN]
+    sizes = ("?" if one.memory is UNKNOWN else bytes_text(one.memory) for one in unseen)
+    hidden = _first([f"process {one.pid}, {size}" for one, size in zip(unseen, sizes, strict=True)])
     gives = f"would free {listed(back)}." if back else "would free nothing."
-    rows = [("this kernel", "; ".join(ours)), ("others", "; ".join(lines)), ("%gpu_free", gives)]
+    rows = [
+        ("this kernel", "; ".join(ours)),
+        ("others", "; ".join(lines)),
+        ("unknown", f"{'; '.join(hidden)}: of this kernel or of others" if hidden else ""),
+        ("%gpu_free", gives),
+    ]
     head = f"Out of memory{where}{': ' if facts else ''}{', '.join(facts)}."
     return [head, *(f"  {name:<11}  {printable(text)}" for name, text in rows if text)]

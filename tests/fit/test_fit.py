@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -117,6 +118,25 @@ def test_what_the_framework_has_taken_and_does_not_use_is_room_for_the_step() ->
     assert room.free - bare.free == 59 * GIB
     assert room.free - room.left == 200 << 20  # CUDA has started: workspaces
     assert unused.free - unused.left == GIB  # it has not
+
+
+@pytest.mark.parametrize(
+    ("is_hidden", "reserved", "context"),
+    [
+        (True, 60 * GIB, 200 << 20),  # in a container: the framework knows that CUDA has started
+        (True, 0, GIB),
+        (False, 0, GIB),  # only a child has memory there
+    ],
+)
+def test_the_context_is_taken_off_unless_this_process_has_one_there(
+    is_hidden: bool, reserved: int, context: int
+) -> None:
+    with simulate("1xA100-80GB") as machine, subprocess.Popen(["sleep", "600"]) as child:
+        machine.gpus[0].run("", UNKNOWN if is_hidden else "me", 60 * GIB, pid=0 if is_hidden else child.pid)
+        pools = {LogicalDevice("gpu", 0, "cuda"): MemoryPool(0, reserved)}
+        (room,) = _rooms(take_snapshot(current()), {}, pools)
+        child.kill()
+    assert room.free - room.left == context
 
 
 def test_a_fit_shows_itself() -> None:

@@ -198,7 +198,7 @@ def test_interrupted_anywhere():
 @gives(
     {
         "same": True,
-        "forked": True,
+        "forked": [True, True],
         "ended": [
             "FitError The predicting process ended without an answer. The kernel is not affected.",
             "KeyboardInterrupt ",
@@ -208,7 +208,7 @@ def test_interrupted_anywhere():
     }
 )
 def test_in_a_forked_process():
-    """Predict as where PyTorch is built for CUDA and has not started it; return what differs from here."""
+    """Predict as where PyTorch is built for CUDA or ROCm and has not started it; return what differs from here."""
     torch.version.cuda = "13.0"
     reader, writer = os.pipe()
 
@@ -221,6 +221,8 @@ def test_in_a_forked_process():
         time.sleep(600)
 
     gpu_magic.fit(tells, batch)
+    torch.version.cuda, torch.version.hip = None, "6.4"  # as PyTorch for ROCm
+    gpu_magic.fit(tells, batch)
     ended = []
     for step in (dies, is_interrupted, depends_on_data):
         try:
@@ -228,10 +230,10 @@ def test_in_a_forked_process():
         except (FitError, KeyboardInterrupt) as error:
             ended.append(f"{type(error).__name__} {error}".partition(", in line")[0])
     there = gpu_magic.fit(model, optimizer, x)
-    torch.version.cuda = None  # in this process after the others: autograd's threads bar it from forked ones
+    torch.version.hip = None  # in this process after the others: autograd's threads bar it from forked ones
     return {
         "same": gpu_magic.fit(model, optimizer, x) == there,
-        "forked": int.from_bytes(os.read(reader, 4), "big") != os.getpid(),
+        "forked": [int.from_bytes(os.read(reader, 4), "big") != os.getpid() for _ in range(2)],
         "ended": ended,
         "left": multiprocessing.active_children(),
     }

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import gpu_magic
 from gpu_magic.devices.model import UNKNOWN, Claim, Gpu, GpuProcess, GpuStatus
 from gpu_magic.gpus.table import Gpus, rows
-from gpu_magic.process.view import KernelView
+from gpu_magic.process.session import current
+from gpu_magic.process.view import KernelView, take_snapshot
 from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:
@@ -177,3 +178,12 @@ def test_it_says_once_since_when_a_process_is_idle() -> None:
     users = row.users
     assert users[0] == "tom: train.py, 21.0 GiB, idle 9 h"
     assert ["idle 9 h" in user for user in users] == [True, False, True]
+
+
+def test_memory_of_a_process_that_cannot_be_seen_is_neither_this_process_s_nor_another_s() -> None:
+    """In a container, it can be this one."""
+    with simulate("1xA100-80GB") as machine:
+        machine.gpus[0].run("", UNKNOWN, 40 << 30)
+        (row,) = rows(take_snapshot(current()))
+    assert row.shares[:2] == (0, 0)
+    assert row.shares.used > 0.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import weakref
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pynvml
 import pytest
 
 import gpu_magic
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.objects.memory import shortage_lines
 from gpu_magic.objects.walk import Budget
 from gpu_magic.testing import Machine, simulate
@@ -242,6 +244,16 @@ def test_who_holds_what_and_what_would_come_back(run: Run, machine: Machine) -> 
     assert ours == "  this kernel  model (64 MiB) and pair (1.0 MiB)"
     assert others == "  others       maria: train.py, 18.0 GiB"
     assert back == ("  %gpu_free    would free the last error's traceback (16 MiB) and Out[2] (8.0 MiB).")
+
+
+def test_in_a_container_no_process_is_called_another_user_s(run: Run, machine: Machine) -> None:
+    """The driver gives the host's PIDs there, so this kernel's own memory is listed under an unknown PID."""
+    machine.gpus[2].run("", UNKNOWN, 70 << 30, pid=31337)
+    machine.gpus[2].run("", UNKNOWN, None, pid=os.getpid())  # another process with this number, by chance
+    *_, unknown, _ = said = run("raise NoMemoryError(2, 4 << 30)")
+    ours = f"process 31337, 70.0 GiB; process {os.getpid()}, ?"
+    assert unknown == f"  unknown      {ours}: of this kernel or of others"
+    assert not any("others  " in line for line in said)
 
 
 def test_memory_that_variables_share_is_counted_once_in_all(run: Run) -> None:

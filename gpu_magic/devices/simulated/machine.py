@@ -141,10 +141,10 @@ class SimulatedGpu:
     ) -> SimulatedProcess:
         """Start a process. `memory` is in bytes, `work` in percent of the GPU's time, `age` in seconds.
 
-        With an UNKNOWN owner, only the PID and the memory can be seen, as in a container, where the driver
-        gives the host's PIDs. With `pid=os.getpid()`, the simulated process is the calling process. With `is_own`, the simulated
+        With `pid=os.getpid()`, the simulated process is the calling process. With `is_own`, the simulated
         process belongs to the current user:
-        `run("ipykernel", "maria", 12 << 30, is_own=True, notebook="work/train.ipynb")`.
+        `run("ipykernel", "maria", 12 << 30, is_own=True, notebook="work/train.ipynb")`. With an UNKNOWN
+        owner, only the PID and the memory can be seen, as in a container.
         """
         if not pid:
             self._machine.last_pid += 7
