@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["carry_out", "leftover_lines", "move_variables", "read_places", "to_cpu", "to_gpu"]
 
+_SEARCH_SECONDS = 0.5  # for what `--all` moves, and for variables that hold old copies
 # Parts of the frameworks' out-of-memory messages.
 _OUT_OF_MEMORY = ("out of memory", "outofmemory", "resource_exhausted")
 
@@ -101,19 +102,25 @@ def _planned(
     *,
     or_cpu: bool = False,
     is_dry: bool = False,
-    skips: bool = False,
+    budget: Budget | None = None,
 ) -> tuple[Plan, list[str]]:
-    """Return a plan for some variables, and with `skips` a line for each one that cannot be moved."""
+    """Return a plan for some variables.
+
+    With a `budget`, the plan leaves out variables in which a search finds no array or that cannot be moved,
+    and there is a line for each of the latter.
+    """
     machine = LazySnapshot()
     try:
         plan = Plan(_destination(text, machine), numpy, machine, is_dry=is_dry)
         skipped: list[str] = []
         unusable: UnusableDeviceError | None = None
         for name, (value, _) in places.items():
-            if skips:
-                trial = Plan(plan.requested, numpy, machine, is_dry=is_dry)
+            if budget is not None:
+                trial = Plan(plan.requested, numpy, machine, is_dry=is_dry, budget=budget)
                 try:
-                    if not trial.add(name, value).has_arrays:
+                    with budget.variable(name):
+                        has_arrays = trial.add(name, value).has_arrays
+                    if not has_arrays:
                         plan.unmoved_objects += trial.unmoved_objects
                         continue
                 except PlacementError as error:
@@ -131,7 +138,7 @@ def _planned(
         print(f"Moving to the CPU: {error}")  # noqa: T201 - as `or_cpu` promises
     else:
         return plan, skipped
-    return _planned("cpu", places, numpy, is_dry=is_dry, skips=skips)
+    return _planned("cpu", places, numpy, is_dry=is_dry, budget=budget)
 
 
 def _destination(text: str | None, machine: LazySnapshot) -> LogicalDevice:
@@ -251,15 +258,17 @@ def move_variables(
     if all_of_them:
         found = variables_of(namespace, hidden)
         places |= {name: (value, partial(namespace.__setitem__, name)) for name, value in found.items()}
-    plan, lines = _planned(device, places, numpy, or_cpu=or_cpu, is_dry=dry_run, skips=all_of_them)
+    budget = Budget(seconds=_SEARCH_SECONDS)
+    search = budget if all_of_them else None
+    plan, lines = _planned(device, places, numpy, or_cpu=or_cpu, is_dry=dry_run, budget=search)
     lines += plan.unmoved()
     if dry_run:
-        return [*_report(plan, is_dry=True), *lines]
+        return [*_report(plan, is_dry=True), *lines, *_unfinished(plan, budget)]
     before = plan.memory()
     carry_out(plan, places)
     outputs = {f"Out[{number}]": value for number, value in namespace.get("_oh", {}).items()}
     others = (variables_of(namespace, hidden) | outputs).items()
-    return [*_report(plan, is_dry=False), *lines, *leftover_lines(plan, before, others)]
+    return [*_report(plan, is_dry=False), *lines, *leftover_lines(plan, before, others, budget)]
 
 
 def read_places(text: str, namespace: MutableMapping[str, Any], hidden: Container[str]) -> dict[str, Place]:
@@ -312,24 +321,25 @@ def leftover_lines(
     plan: Plan,
     before: set[Hashable],
     variables: Iterable[tuple[str, object]],
-    budget: Budget | None = None,
+    budget: Budget,
 ) -> list[str]:
     """Return a line for the variables that hold old memory after a move, and for each partly moved one."""
-    budget, named = budget or Budget(), {variable.name for variable in plan.variables}
+    named = {variable.name for variable in plan.variables}
+    moved = plan.kept() if before else set()
     held: dict[Hashable, Holding] = {}
     names, lines = [], []
-    for name, value in variables:
+    for name, value in variables if before else ():
+        if name in named:
+            continue
         with budget.variable(name):
-            if name not in named:
+            found = holdings_of([value], budget)
+            if not moved.isdisjoint(found):
                 with contextlib.suppress(Exception):  # it cannot move, and need not
-                    other = Plan(plan.requested, budget=budget)
-                    nbytes = other.add("", value).nbytes
-                    if nbytes and other.kept() & plan.kept():
+                    if nbytes := Plan(plan.requested, budget=budget).add("", value).nbytes:
                         lines.append(
                             f"{name} shares arrays that moved, but still has {size_text(nbytes)} elsewhere. "
                             f"Also move {name}."
                         )
-            found = holdings_of([value], budget) if before else {}
         if old := {key: holding for key, holding in found.items() if key in before}:
             names.append(name)
             held |= old
@@ -338,4 +348,11 @@ def leftover_lines(
         size = size_text(sum(one.nbytes for one in held.values()))
         text = f"Not moved: {', '.join(names)}, with the old copy ({size} on {devices}). "
         lines.insert(0, f"{text}Move variables that share arrays in one line. Datasets and outputs stay.")
-    return [*lines, unfinished_text(budget.unfinished)] if budget.unfinished else lines
+    return [*lines, *_unfinished(plan, budget)]
+
+
+def _unfinished(plan: Plan, budget: Budget) -> list[str]:
+    """Return a line for the variables that were not searched in full. The plan searches its own in full."""
+    named = {variable.name for variable in plan.variables}
+    names = [name for name in budget.unfinished if name not in named]
+    return [unfinished_text(names)] if names else []

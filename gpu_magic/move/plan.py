@@ -171,9 +171,9 @@ class Plan:
     def _elsewhere(self, held: dict[Hashable, Holding]) -> dict[Hashable, Holding]:
         return {key: one for key, one in held.items() if not is_same_device(one.device, self.requested)}
 
-    def kept(self) -> set[int]:
-        """Return the ids of the arrays that are still the same objects."""
-        return self.arrays.keys() - self._new.keys()
+    def kept(self) -> set[Hashable]:
+        """Return the keys of the memory of arrays that are still the same objects, as in `holdings_of`."""
+        return set(holdings_of(array for key, array in self.arrays.items() if key not in self._new))
 
     # Replacements
 

@@ -34,6 +34,7 @@ __all__ = ["Budget", "Node", "Walker", "collection_paused", "tensors_in", "warn_
 
 _PART = 4  # a variable may use a quarter of the rest, so that later variables get some
 _SMALL = 256  # objects of each variable that are always searched
+_LARGE = 5_000  # objects in a container that are looked at before the time is checked
 _DEPTH = 3  # levels of containers of plain values to skip at once
 _INSIDE = 2_000  # objects to search in an object of another package, for a move
 _CONTAINERS = (dict, list, set, frozenset, deque)  # never a framework's own types
@@ -70,8 +71,13 @@ class Budget:
     def allows(self, objects: int = 1) -> bool:
         """Count objects, and return whether the search may continue with them."""
         self._count += objects
-        if self._count <= _SMALL or (self._count <= self._most and time.monotonic() < self._end):
-            return True
+        return self._count <= _SMALL or (self.has_time() if self._count <= self._most else self._stop())
+
+    def has_time(self) -> bool:
+        """Return whether there is time to search the variable further."""
+        return time.monotonic() < self._end or self._stop()
+
+    def _stop(self) -> bool:
         if self._name not in self.unfinished:
             self.unfinished.append(self._name)
         return False
@@ -137,9 +143,13 @@ class Walker:
             self.visited[id(obj)] = obj
             yield obj, node, components
             children = () if components is None else components.children
-            with contextlib.suppress(Exception):  # a user's type can raise an error in a comparison
-                children = [one for one in children if not self._is_plain(one)]
-            pending += children
+            for begin in range(0, len(children), _LARGE):
+                if begin and self.budget is not None and not self.budget.has_time():
+                    break
+                some = children[begin : begin + _LARGE]
+                with contextlib.suppress(Exception):  # a user's type can raise an error in a comparison
+                    some = [one for one in some if not self._is_plain(one)]
+                pending += some
 
     def _is_plain(self, value: Any, depth: int = _DEPTH) -> bool:
         """Return whether a value is plain, or nested containers of plain values: most values in notebooks."""
@@ -149,7 +159,9 @@ class Walker:
         if not depth or (cls is not tuple and cls not in _CONTAINERS):
             return False
         values = [*value, *value.values()] if cls is dict else value
-        return plain.issuperset(map(type, values)) or all(self._is_plain(one, depth - 1) for one in values)
+        if plain.issuperset(map(type, values)):
+            return True
+        return len(values) <= _LARGE and all(self._is_plain(one, depth - 1) for one in values)
 
     def _read(self, obj: Any) -> _Read:
         """Return the kind of an object, and its parts. The way to read them is found once per type."""

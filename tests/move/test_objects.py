@@ -124,7 +124,7 @@ def test_kept_alive():
 @gives(
     [
         [
-            "Not moved: x, y, with the old copy (8 bytes on cpu). Move variables that share arrays in one line. "
+            "Not moved: old, y, with the old copy (8 bytes on cpu). Move variables that share arrays in one line. "
             "Datasets and outputs stay.",
             "optimizer shares arrays that moved, but still has 48 bytes elsewhere. Also move optimizer.",
             "Not searched in full because that takes too long: much and more.",
@@ -147,7 +147,7 @@ def test_leftovers():
     plan.add("x", x)
     before = plan.memory()
     carry_out(plan)
-    space = {"much": much[0], "model": model, "more": much[1], "x": x, "optimizer": optimizer, "y": [x]}
+    space = {"much": much[0], "model": model, "more": much[1], "old": x, "optimizer": optimizer, "y": [x]}
     lines = leftover_lines(plan, before, space.items(), Budget(objects=2000, seconds=1e9))
     net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     shared = [nn.functional.relu, print]  # functions, which tie nothing

@@ -153,6 +153,17 @@ def test_all_moves_what_can_be_moved_and_names_outputs(run: Run, shell: Interact
     assert all(one is x for one in (*shell.user_ns["pair"], shell.user_ns["state"].x))
 
 
+def test_all_names_variables_without_arrays_that_take_too_long_to_search(
+    run: Run, shell: InteractiveShell
+) -> None:
+    run("class Record: pass\nrecords = [Record() for _ in range(60_000)]\nbatch = {'rows': records, 'x': x}")
+    too_long = "Not searched in full because that takes too long: records."
+    before, *_ = run("%to_gpu --all --dry-run")[-1:]
+    assert before == too_long
+    assert run("%to_gpu --all")[-1] == too_long
+    assert shell.user_ns["batch"]["x"] is shell.user_ns["x"]
+
+
 def test_what_does_not_fit_is_refused_and_simulated_memory_is_not_free(
     framework: EightGpus, run: Run
 ) -> None:
