@@ -223,7 +223,9 @@ class Plan:
             if rest := [one for key, one in elsewhere.items() if key not in moved]:
                 devices = listed(sorted({str(one.device) for one in rest}))
                 where = f"({size_text(sum(one.nbytes for one in rest))} on {devices})"
-                kind = with_article(f"{type(obj).__name__} of {type(obj).__module__.partition('.')[0]}")
+                package = type(obj).__module__.partition(".")[0]
+                of_package = "" if package == "builtins" else f" of {package}"
+                kind = with_article(f"{type(obj).__name__}{of_package}")
                 whole = f"{name or 'it'}: {kind} cannot be moved as a whole {where}. "
                 text = f"{reason.removesuffix('.')} {where}." if reason else ""
                 found.append(printable(text or f"{whole}Create it again in a cell with %%on_gpu."))

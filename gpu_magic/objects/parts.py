@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import sys
-from collections import OrderedDict, UserDict, UserList, deque
+from collections import ChainMap, OrderedDict, UserDict, UserList, deque
+from collections.abc import ItemsView, KeysView, ValuesView
 from dataclasses import is_dataclass
 from functools import partial
-from types import MemberDescriptorType, SimpleNamespace
+from types import (
+    CoroutineType,
+    FunctionType,
+    GeneratorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    SimpleNamespace,
+)
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -20,7 +30,16 @@ if TYPE_CHECKING:
 
     from gpu_magic.frameworks.target import LogicalDevice
 
-__all__ = ["PLAIN", "class_of", "parts_of", "parts_of_error", "parts_of_torch", "stored_attributes"]
+__all__ = [
+    "PLAIN",
+    "class_of",
+    "keeps",
+    "kept_by",
+    "parts_of",
+    "parts_of_error",
+    "parts_of_torch",
+    "stored_attributes",
+]
 
 # Types whose objects hold no other objects. Most objects are of these types.
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type)
@@ -81,16 +100,52 @@ def parts_of(obj: Any) -> Components | None:
         return Components([*set.__iter__(obj)], lambda _, new: set.__init__(obj, new))
     if issubclass(cls, frozenset):
         return Components([*frozenset.__iter__(obj)], lambda _, new: cls(new), in_place=False)
-    if issubclass(cls, partial):
-        inner = [obj.func, obj.args, obj.keywords]
-        return Components(inner, lambda _, new: obj.__setstate__((*new, vars(obj))))
+    if issubclass(cls, partial | MappingProxyType | MethodType):
+        return _wrapped(obj)
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and issubclass(cls, numpy.ndarray) and obj.dtype == object:
         return Components(list(obj.flat), partial(_put, obj.flat.__setitem__, range(obj.size)))
     is_known = is_dataclass(cls) or hasattr(cls, "__attrs_attrs__")
-    if is_known or issubclass(cls, SimpleNamespace | UserDict | UserList) or class_of(cls).is_users:
+    if (
+        is_known
+        or issubclass(cls, SimpleNamespace | UserDict | UserList | ChainMap)
+        or class_of(cls).is_users
+    ):
         return stored_attributes(obj)
     return None
+
+
+def _wrapped(obj: Any) -> Components:
+    """Return the parts of an object that stands for a call of another object, or for a dictionary."""
+    if isinstance(obj, partial):
+        inner = [obj.func, obj.args, obj.keywords]
+        return Components(inner, lambda _, new: obj.__setstate__((*new, vars(obj))))
+    if isinstance(obj, MethodType):
+        return Components([obj.__self__], lambda _, new: MethodType(obj.__func__, new[0]), in_place=False)
+    return Components(gc.get_referents(obj), lambda _, new: MappingProxyType(new[0]), in_place=False)
+
+
+def keeps(cls: type) -> bool:
+    """Return whether objects of a type keep others for good: functions, iterators, views of dictionaries."""
+    if issubclass(cls, FunctionType | GeneratorType | CoroutineType):
+        return True
+    is_view = issubclass(cls, KeysView | ValuesView | ItemsView) or hasattr(cls, "__next__")
+    return is_view and cls.__module__ in ("builtins", "itertools")
+
+
+def kept_by(obj: Any) -> Components:
+    """Return the variables and defaults of a user's function, or what an iterator or a view goes through."""
+    if isinstance(obj, GeneratorType | CoroutineType):
+        frame = obj.gi_frame if isinstance(obj, GeneratorType) else obj.cr_frame
+        return Components([] if frame is None else [*dict(frame.f_locals).values()])
+    if not isinstance(obj, FunctionType):
+        return Components(gc.get_referents(obj))  # without going on
+    found = [*(obj.__defaults__ or ()), *(obj.__kwdefaults__ or {}).values()]
+    for cell in obj.__closure__ or ():
+        with contextlib.suppress(ValueError):  # not set yet
+            found.append(cell.cell_contents)
+    is_ours = (obj.__module__ or "").partition(".")[0] == "gpu_magic"
+    return Components([] if found and (is_ours or is_installed(obj.__code__.co_filename)) else found)
 
 
 def stored_attributes(obj: Any) -> Components:

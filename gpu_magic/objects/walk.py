@@ -17,6 +17,8 @@ from gpu_magic.frameworks import imported
 from gpu_magic.objects.parts import (
     PLAIN,
     class_of,
+    keeps,
+    kept_by,
     parts_of,
     parts_of_error,
     parts_of_torch,
@@ -98,6 +100,7 @@ class Node(NamedTuple):
 
 _VISITED, _NUMPY, _COMPOSITE, _DATA = Node("visited"), Node("numpy"), Node("composite"), Node("data")
 _ANOTHERS = Node("unmoved")  # of another package, whose objects are searched one by one
+_KEEPER = Node("unmoved")  # what it keeps is found, but cannot be replaced
 _Read = tuple[Node | None, "Components | None"]
 _Parts = Callable[[Any], "Components | None"]
 _Type = tuple[Node | None, _Parts | None]  # the kind of a type's objects, and the function for their parts
@@ -176,10 +179,15 @@ class Walker:
         if node is None or obj is self._skipped or id(obj) in self.stays:
             return None, None
         components = None if parts is None else parts(obj)
+        if node is _KEEPER:
+            if self.device is None:
+                return _COMPOSITE, components
+            is_empty = components is None or all(map(self._is_plain, components.children))
+            return (None if is_empty else node), None
         is_taken_apart = components is not None and node.kind == "array"  # a sparse array
         return (_COMPOSITE if is_taken_apart else node), components
 
-    def _type_of(self, obj: Any, cls: type) -> _Type:  # noqa: C901 - one branch for each kind
+    def _type_of(self, obj: Any, cls: type) -> _Type:  # noqa: C901, PLR0912 - one branch for each kind
         """Return the kind of a type's objects. No node if they lead to no array."""
         if issubclass(cls, PLAIN):
             return None, None
@@ -206,6 +214,8 @@ class Walker:
             return _NUMPY, parts_of
         if parts_of(obj) is not None:
             return _COMPOSITE, parts_of
+        if keeps(cls):
+            return _KEEPER, kept_by
         # Do not search Python's own objects, which lead anywhere (a logger to all loggers), and shells, which
         # lead to the user's variables. Only a framework itself knows the parts of its objects.
         package, modules = cls.__module__.partition(".")[0], {one.module for one in self._frameworks}

@@ -6,8 +6,10 @@ not the user's makes an object another package's."""
 
 from __future__ import annotations
 
+import collections
 import gc
 import threading
+import types
 import weakref
 from typing import TYPE_CHECKING
 
@@ -231,6 +233,55 @@ def test_left_behind():
     found["scripted"] = move("", space, all_of_them=True)
     shell = __import__("IPython").InteractiveShell.instance()
     return {**found, "seen": [devices_of(one) for one in (Pipeline(), Cache(), shell)]}
+
+
+def keeper(kind):
+    held = torch.ones(6)
+    if kind == "closure":
+        return lambda: held
+    if kind == "default":
+        return lambda held=held: held
+    if kind == "generator":
+        return (one for one in [held])
+    return {"iterator": iter([held]), "map": map(str, [held]), "view": {"a": held}.values()}[kind]
+
+
+KEEPERS = {
+    "closure": "function",
+    "default": "function",
+    "generator": "generator",
+    "iterator": "list_iterator",
+    "map": "map",
+    "view": "dict_values",
+}
+
+
+@gives({kind: [{"cpu": 24}, True, ["pretend:1"]] for kind in KEEPERS} | {"empty": []})
+def test_what_python_cannot_replace_is_seen_and_named():
+    """Within what moves, it is named with what it keeps, which stays as it was."""
+    found = {}
+    for kind, what in KEEPERS.items():
+        made = keeper(kind)
+        seen, state = devices_of(made), {"made": made, "x": torch.ones(2)}
+        *_, line = move("state", {"state": state})
+        is_named = line == f"state: a {what} {WHOLE.removeprefix('of transformers ')}"
+        found[kind] = [seen, is_named, [state["x"].device]]
+    state = {"functions": [lambda x=1: x, print, nn.functional.relu, iter([])], "x": torch.ones(2)}
+    return found | {"empty": move("state", {"state": state})[1:]}
+
+
+@gives([[{"cpu": 8}, ["pretend:1"]]] * 3)
+def test_containers_of_the_standard_library():
+    """A view of a dictionary stays a view, and a bound method that of the same object."""
+    table, trainer = {"a": torch.ones(2)}, Shape()
+    chain, proxy = collections.ChainMap({"a": torch.ones(2)}), types.MappingProxyType(table)
+    state = {"chain": chain, "proxy": proxy, "method": trainer.__init__}
+    seen = [devices_of(one) for one in state.values()]
+    move("state", {"state": state})
+    inner = chain["a"], table["a"], state["method"].__self__.x
+    assert state == {"chain": chain, "proxy": proxy, "method": trainer.__init__}
+    assert state["proxy"] is proxy
+    return [[one, [two.device]] for one, two in zip(seen, inner, strict=True)]
 
 
 def remembering(overwrites):
