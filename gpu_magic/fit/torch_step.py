@@ -34,7 +34,7 @@ __all__ = ["TorchStep", "first_batch", "train"]
 
 _PARTS = ("parameters", "gradients", "optimizer state", "batch", "activations", "temporary")
 _CPU = torch.device("cpu")
-_LOCK = threading.Lock()
+_LOCK, _own = threading.Lock(), threading.local()  # `_own.predicts`: this thread holds the lock
 _AUTOCAST, _SCALER = torch.amp.autocast_mode.autocast, torch.amp.GradScaler
 _attention, _aten = torch.nn.functional.scaled_dot_product_attention, torch.ops.aten
 # Losses that are computed for each element and then reduced. True: the result's storage keeps the size before
@@ -397,10 +397,14 @@ class _Number(float):
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[list[int]]:
     """Hold interrupts in a block, raise errors as one line, and restore the state that the block changes."""
+    if getattr(_own, "predicts", False):
+        raise FitError("A step cannot predict itself or another step. Remove the prediction from the step")
     numpy: Any = sys.modules.get("numpy.random")
     # Raise interrupts only in the user's code, not while modes are entered.
     held = uninterrupted(lambda frame: frame is not None and is_users_file(frame.f_code.co_filename))
     with one_line(), held as interrupts, _LOCK, contextlib.ExitStack() as stack:
+        _own.predicts = True
+        stack.callback(setattr, _own, "predicts", False)
         stack.callback(torch.set_rng_state, torch.get_rng_state())
         stack.callback(random.setstate, random.getstate())
         if numpy is not None:

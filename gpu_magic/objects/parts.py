@@ -117,12 +117,13 @@ def parts_of(obj: Any) -> Components | None:
 
 def _wrapped(obj: Any) -> Components:
     """Return the parts of an object that stands for a call of another object, or for a dictionary."""
-    if isinstance(obj, partial):
+    cls: Any = type(obj)
+    if issubclass(cls, partial):
         inner = [obj.func, obj.args, obj.keywords]
         return Components(inner, lambda _, new: obj.__setstate__((*new, vars(obj))))
-    if isinstance(obj, MethodType):
-        return Components([obj.__self__], lambda _, new: MethodType(obj.__func__, new[0]), in_place=False)
-    return Components(gc.get_referents(obj), lambda _, new: MappingProxyType(new[0]), in_place=False)
+    if cls is MethodType:
+        return Components([obj.__self__], lambda _, new: cls(obj.__func__, new[0]), in_place=False)
+    return Components(gc.get_referents(obj), lambda _, new: cls(new[0]), in_place=False)
 
 
 def keeps(cls: type) -> bool:

@@ -239,6 +239,21 @@ def test_in_a_forked_process():
     }
 
 
+@gives(["FitError", True])
+def test_a_step_that_predicts_is_refused():
+    """And the next prediction works: nothing is locked."""
+
+    def step(batch):
+        gpu_magic.fit(model, batch["x"])
+        update(loss_of(batch))
+
+    try:
+        gpu_magic.fit(step, batch)
+    except FitError as error:
+        ended = type(error).__name__
+    return [ended, gpu_magic.fit(model, x).peak > 0]
+
+
 def dies(batch):
     os._exit(3)
 
