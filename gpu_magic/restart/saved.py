@@ -109,15 +109,18 @@ def take(file: Path) -> tuple[str, dict[str, object]]:
 
 
 def remember(devices: Sequence[Device]) -> None:
-    """Save the GPUs that this kernel started with, for its restart. Remove the files of ended kernels."""
+    """Save the GPUs that this kernel started with, for its restart. Remove the files of ended kernels.
+
+    The first line is the connection file, which can be in any folder.
+    """
     if program() != "kernel":  # an unattended kernel is not restarted
         return
     file = _started_file()
     with suppress(OSError):
-        _write(file, "\n".join(str(device.uuid) for device in devices))
-        connections = Path(connection_file()).parent
-        for other in file.parent.iterdir():
-            if not (connections / other.name).exists():
+        _write(file, "\n".join([connection_file(), *(str(device.uuid) for device in devices)]))
+        for other in file.parent.glob("*.json"):  # not those that another kernel is writing
+            connection = os.fsdecode(_read(other) or b"").partition("\n")[0]
+            if not os.path.exists(connection):  # noqa: PTH110 - pathlib raises an error for what is no path
                 other.unlink()
 
 
@@ -125,7 +128,7 @@ def remembered() -> frozenset[str]:
     """Return the UUIDs of the GPUs that this kernel had after its previous start; empty if unknown."""
     with suppress(OSError):
         if program() == "kernel" and (raw := _read(_started_file())):
-            return frozenset(raw.decode("utf-8", "replace").split())
+            return frozenset(raw.decode("utf-8", "replace").split("\n")[1:])
     return frozenset()
 
 
@@ -140,8 +143,8 @@ def _write(file: Path, text: str) -> None:
         raise PermissionError(f"{file.parent} belongs to another user")
     new = file.with_suffix(".new")
     new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
-        out.write(text)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+        out.write(os.fsencode(text))
     new.replace(file)
 
 

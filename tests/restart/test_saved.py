@@ -8,15 +8,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ipykernel.kernelapp import IPKernelApp
 
 from gpu_magic.gpus.apply import apply, resume
 from gpu_magic.process.session import current
-from gpu_magic.restart.saved import remember
+from gpu_magic.restart.saved import remember, remembered
 from gpu_magic.testing import simulate, start_cuda
 from tests.processes import needs_root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 NOT_APPLIED = "The choice from before the restart was not applied"
@@ -104,6 +105,36 @@ def test_what_is_not_a_file_of_this_user_s_is_removed_unread(file: Path, what: s
     assert "its file does not belong to this user" in resume(file)
     assert current().chosen is None
     assert not os.path.lexists(file)
+
+
+@pytest.fixture
+def as_kernel(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
+    """Return a way to make this process a kernel with a connection file; all have one runtime folder."""
+
+    def begin(connection: Path) -> None:
+        IPKernelApp.clear_instance()
+        connection.parent.mkdir(exist_ok=True)
+        connection.write_text("{}")
+        IPKernelApp.instance(connection_file=str(connection), connection_dir=str(tmp_path / "runtime"))
+
+    yield begin
+    IPKernelApp.clear_instance()
+
+
+def test_a_kernel_of_another_folder_keeps_what_others_remember(
+    tmp_path: Path, as_kernel: Callable[[Path], None]
+) -> None:
+    here, elsewhere = tmp_path / "runtime" / "kernel-1.json", tmp_path / "elsewhere" / "kernel-2.json"
+    ended = tmp_path / "runtime" / "kernel-3.json"
+    for connection, request in ((ended, "3"), (here, "2"), (elsewhere, "1")):
+        as_kernel(connection)
+        remember(apply(current(), request).devices)
+        ended.unlink(missing_ok=True)
+    found = {}
+    for connection in (here, elsewhere, ended):
+        as_kernel(connection)
+        found[connection.stem] = len(remembered())
+    assert found == {"kernel-1": 1, "kernel-2": 1, "kernel-3": 0}
 
 
 def test_a_process_that_nobody_restarts_remembers_nothing(
