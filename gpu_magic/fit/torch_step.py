@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["TorchStep", "first_batch", "train"]
 
 _PARTS = ("parameters", "gradients", "optimizer state", "batch", "activations", "temporary")
-_CPU = torch.device("cpu")
+_CPU, _PLAIN = torch.device("cpu"), (torch.Tensor, torch.nn.Parameter)
 _LOCK, _own = threading.Lock(), threading.local()  # `_own.predicts`: this thread holds the lock
 _AUTOCAST, _SCALER = torch.amp.autocast_mode.autocast, torch.amp.GradScaler
 _attention, _aten = torch.nn.functional.scaled_dot_product_attention, torch.ops.aten
@@ -121,10 +121,17 @@ class TorchStep:
         self.size = int(sizes.pop()) if len(sizes) == 1 else None
         self.notes: tuple[str, ...] = ()
         held = [one for one in real if isinstance(one, torch.Tensor)]
+        with _undisturbed(), self._mode:
+            for low, high, views in _overlapping([one for one in held if type(one) in _PLAIN and one.dim()]):
+                shared = torch.empty(high - low, dtype=memo[id(views[0])].dtype, device=_CPU)
+                for one in views if len(views) > 1 else ():
+                    offset = one.storage_offset() - low
+                    memo[id(one)].data = shared.as_strided(one.shape, one.stride(), offset)
         held += [one.grad for one in held if one.is_leaf and one.grad is not None]
         self.present: Counter[int] = Counter()
-        for one in (one for one in held if one.device.type not in ("cpu", "meta")):
-            self.present[one.device.index or 0] += one.nbytes
+        for low, high, views in _overlapping(held):
+            if (device := views[0].device).type not in ("cpu", "meta"):
+                self.present[device.index or 0] += (high - low) * views[0].element_size()
         self._make_state()
 
     def _make_state(self) -> None:
@@ -143,7 +150,7 @@ class TorchStep:
 
     def _fake(self, tensor: Any) -> Any:
         """Return a CPU tensor without data. Numbers stay, because optimizers read their step count."""
-        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        if type(tensor) not in _PLAIN:
             return self._mode.from_tensor(tensor, static_shapes=True)
         is_number = tensor.dim() == 0 and tensor.device == _CPU
         number = tensor.item() if is_number else None
@@ -212,6 +219,31 @@ class TorchStep:
             self._counter.between = check
             with self._mode, self._counter, _AsOnGpu(self._counter):
                 yield
+
+
+def _overlapping(tensors: list[Any]) -> Iterator[tuple[int, int, list[Any]]]:
+    """Yield tensors whose elements overlap in memory, with the first element of their storage and the end."""
+    spans: dict[Any, list[tuple[int, int, Any]]] = {}
+    for one in tensors:
+        try:
+            key = one.untyped_storage().data_ptr() or id(one), one.device, one.dtype
+        except (RuntimeError, NotImplementedError, ValueError):  # sparse, or not yet initialized
+            continue
+        low, last = (
+            one.storage_offset(),
+            sum((n - 1) * s for n, s in zip(one.shape, one.stride(), strict=True)),
+        )
+        if one.numel():
+            spans.setdefault(key, []).append((low, low + last + 1, one))
+    for several in spans.values():
+        several.sort(key=lambda span: span[:2])
+        begin, end, views = several[0][0], several[0][1], list[Any]()
+        for low, high, one in several:
+            if low >= end:
+                yield begin, end, views
+                begin, views = low, []
+            end, views = max(end, high), [*views, one]
+        yield begin, end, views
 
 
 class _CopyingBy(TorchFunctionMode):  # type: ignore[misc] # the type checker does not see PyTorch

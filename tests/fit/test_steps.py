@@ -43,7 +43,7 @@ if ELSEWHERE:
     from torch import nn
 
     from gpu_magic.fit import fit as search
-    from gpu_magic.fit.torch_step import TorchStep
+    from gpu_magic.fit.torch_step import TorchStep, train
     from tests.fit import training
     from tests.fit.training import (
         averaged,
@@ -237,6 +237,31 @@ def test_in_a_forked_process():
         "ended": ended,
         "left": multiprocessing.active_children(),
     }
+
+
+@gives([[3 << 12, 0, 2 << 12], [3 << 12, (3 << 12) + 2 * 32 * 4, 2 << 12]])
+def test_views_of_one_memory_count_once():
+    class Flat(nn.Module):
+        """Its parameters are views of one buffer, of which a part is its own."""
+
+        def __init__(self, device):
+            super().__init__()
+            self.register_buffer("flat", torch.zeros(3 << 10, device=device))
+            self.first = nn.Parameter(self.flat[: 1 << 10].view(32, 32))
+            self.second = nn.Parameter(self.flat[1 << 10 : 2 << 10].view(32, 32).t())
+
+        def forward(self, x):
+            return x @ self.first @ self.second
+
+    found = []
+    for device in ("cpu", "pretend:1"):
+        flat, few = Flat(device), torch.ones(100, 32, device=device)
+        one = TorchStep(
+            train, (flat, None, few[:2]), {"loss": None, "eval": False, "amp": False, "dtype": None}
+        )
+        parts = one.peak()
+        found.append([parts["parameters"], one.present.total(), parts["gradients"]])
+    return found
 
 
 @gives(["FitError", True])
