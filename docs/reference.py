@@ -107,7 +107,10 @@ def commands() -> str:
         ("gpu-magic", "show the table of `%gpus`"),
         (
             "gpu-magic --json",
-            "print the GPUs as JSON, in bytes, percent, degrees Celsius and watts. An unknown figure is null",
+            (
+                "print the GPUs as JSON, in bytes, percent, degrees Celsius and watts. An unknown figure is "
+                "null. The exit status is 1 if no GPU can be read"
+            ),
         ),
         ("gpu-magic --version", "print the version"),
         ("gpu-magic launch … -- COMMAND", "run a command on GPUs"),

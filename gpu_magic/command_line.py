@@ -308,8 +308,9 @@ def _start(task: Task) -> None:
 
 def _show(*, as_json: bool) -> int:
     found = gpu_magic.gpus()
-    if as_json and (problem := problem_text(found) or found.limitation):
-        print(f"gpu-magic: {problem}", file=sys.stderr)
+    problem = problem_text(found)
+    if as_json and (problem or found.limitation):
+        print(f"gpu-magic: {problem or found.limitation}", file=sys.stderr)
     records = [record_of(device) for device in found.devices] if as_json else []
     print(json.dumps(records, indent=2) if as_json else found, flush=True)
-    return 0
+    return 1 if problem and not found.devices else 0

@@ -263,13 +263,13 @@ def no_driver() -> dict[str, str]:
 def test_without_a_driver_each_action_says_why(no_driver: dict[str, str]) -> None:
     said = "No GPU can be read because NVML is missing"
     status, out, _ = run(**no_driver)
-    assert (status, said in out) == (0, True)
+    assert (status, said in out) == (1, True)
     assert out.endswith(" To try gpu_magic without a GPU: GPU_MAGIC_SIMULATE=8xA100-80GB gpu-magic\n")
     status, out, err = run("launch", "--gpus", "auto", "true", **no_driver)
     assert (status, out, err.startswith(f"gpu-magic: {said}")) == (2, "", True)
     assert "%env" not in err
     status, out, err = run("--json", **no_driver)
-    assert (status, out, err.startswith(f"gpu-magic: {said}")) == (0, "[]\n", True)
+    assert (status, out, err.startswith(f"gpu-magic: {said}")) == (1, "[]\n", True)
 
 
 def test_a_variable_that_hides_all_gpus_is_named_with_what_shows_them() -> None:
