@@ -18,6 +18,7 @@ __all__ = [
     "bytes_text",
     "code_words",
     "counted",
+    "end_of_path",
     "html_block",
     "html_table",
     "listed",
@@ -86,6 +87,11 @@ def shortened(text: str, longest: int) -> str:
     """Return printable text of at most `longest` characters."""
     shown = printable(text[: longest + 1])
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
+
+
+def end_of_path(path: str, longest: int) -> str:
+    """Return the printable end of a path, of at most `longest` characters."""
+    return shortened(path if len(path) <= longest else f"…{path[1 - longest :]}", longest)
 
 
 def one_line(text: str) -> str:

@@ -17,7 +17,7 @@ from gpu_magic.process.find import find
 from gpu_magic.process.front_end import missing_there
 from gpu_magic.process.mask import HIP, MASK, PCI, ROCR, Variables
 from gpu_magic.process.visible import in_force, read_visible, show
-from gpu_magic.text import age_text, bytes_text, listed, shortened
+from gpu_magic.text import age_text, bytes_text, end_of_path, listed, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["CHECKS"]
 
 _REBOOT, _OPEN = "sudo reboot", "sudo chmod a+rw /dev/nvidia*"
+_LONGEST_PATH = 120  # characters
 _GUIDE = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide"
 # How to start a container with GPUs, how to start it with all parts of the driver, and how to restart it.
 _CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES=compute,utility"
@@ -373,7 +374,9 @@ def check_leftovers(facts: Facts) -> Iterator[Finding]:
                 found.setdefault(process.pid, (process, []))[1].append(f"{memory} on {device.label}")
     for pid, (process, held) in found.items():
         age = "" if process.age is UNKNOWN else f", running for {age_text(process.age)}"
-        called = process.notebook or ("A process" if process.name is UNKNOWN else process.name)
+        called = end_of_path(process.notebook, _LONGEST_PATH) or (
+            "A process" if process.name is UNKNOWN else process.name
+        )
         kernel, has = "The kernel of " * process.is_kernel, f"{listed(held)}{age}"
         ends = f"%gpu_ps end {pid}" if facts.is_ipython else f"kill {pid}"
         what = f"{kernel}{called} (pid {pid}) is also yours and has {has}."

@@ -25,7 +25,7 @@ from gpu_magic.process.namespace import variables_of
 from gpu_magic.process.physical import LazySnapshot, physical
 from gpu_magic.process.session import current
 from gpu_magic.processes.processes import next_step
-from gpu_magic.text import GIB, age_text, bytes_text, printable, shortened, size_text
+from gpu_magic.text import GIB, age_text, bytes_text, end_of_path, printable, shortened, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -215,8 +215,7 @@ def _path_text(path: str) -> str:
     """Return a path with `~` for the home folder, and only the end of a long path."""
     home = str(Path.home())
     text = f"~{path.removeprefix(home)}" if f"{path}/".startswith(f"{home}/") else path
-    text = text if len(text) <= _LONGEST_PATH else f"…{text[1 - _LONGEST_PATH :]}"
-    return shortened(text, _LONGEST_PATH)
+    return end_of_path(text, _LONGEST_PATH)
 
 
 def find_variables(shell: Any) -> dict[str, dict[str, Any]]:

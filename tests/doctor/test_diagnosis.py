@@ -136,6 +136,14 @@ def test_what_this_user_has_on_gpus() -> None:
     assert not [private for private in ("train", "4711") if private in report]
 
 
+def test_a_path_without_an_end_is_shown_by_its_end() -> None:
+    with simulate("1xA100-80GB") as machine:
+        machine.gpus[0].run("ipykernel", "me", 1, is_own=True, notebook=f"{'a' * 100_000}/train.ipynb")
+        (found,) = check_leftovers(Facts(gpu_magic.gpus()))
+    assert len(found.what) < 250
+    assert "aa/train.ipynb (pid " in found.what
+
+
 HUB = FrontEnd(True, "", "5.0.17", "/opt/hub")  # its server has no anywidget
 
 
