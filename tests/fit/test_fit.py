@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.model import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, GpuProcess, Unknown
 from gpu_magic.errors import FitError
 from gpu_magic.fit.fit import Fit, _largest, _Room, _rooms, _verdict
 from gpu_magic.frameworks.base import MemoryPool
@@ -121,21 +121,22 @@ def test_what_the_framework_has_taken_and_does_not_use_is_room_for_the_step() ->
 
 
 @pytest.mark.parametrize(
-    ("is_hidden", "reserved", "context"),
+    ("process", "reserved", "context"),
     [
-        (True, 60 * GIB, 200 << 20),  # in a container: the framework knows that CUDA has started
-        (True, 0, GIB),
-        (False, 0, GIB),  # only a child has memory there
+        (GpuProcess(31337), 60 * GIB, 200 << 20),  # in a container: the framework knows that CUDA has started
+        (GpuProcess(31337), 0, GIB),
+        (GpuProcess(31337, mine=True), 0, GIB),  # only a child has memory there
     ],
 )
 def test_the_context_is_taken_off_unless_this_process_has_one_there(
-    is_hidden: bool, reserved: int, context: int
+    process: GpuProcess, reserved: int, context: int
 ) -> None:
-    with simulate("1xA100-80GB") as machine, subprocess.Popen(["sleep", "600"]) as child:
-        machine.gpus[0].run("", UNKNOWN if is_hidden else "me", 60 * GIB, pid=0 if is_hidden else child.pid)
-        pools = {LogicalDevice("gpu", 0, "cuda"): MemoryPool(0, reserved)}
-        (room,) = _rooms(take_snapshot(current()), {}, pools)
-        child.kill()
+    with simulate("1xA100-80GB"):
+        snapshot = take_snapshot(current())
+    (gpu,) = snapshot.gpus
+    gpu = replace(gpu, status=replace(gpu.status, processes=(process,)))
+    pools = {LogicalDevice("gpu", 0, "cuda"): MemoryPool(0, reserved)}
+    (room,) = _rooms(replace(snapshot, gpus=(gpu,)), {}, pools)
     assert room.free - room.left == context
 
 
