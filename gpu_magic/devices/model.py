@@ -460,16 +460,16 @@ class Inventory:
         gpus = [replace(gpu, mig=tuple(map(claimed, gpu.mig))) for gpu in self.gpus]
         return replace(self, gpus=tuple(map(claimed, gpus)))
 
-    def with_highest(self, later: Inventory) -> Inventory:
-        """Return the machine with the higher utilization of two readings for each GPU."""
-        now: dict[str | Unknown, int | Unknown] = {gpu.uuid: gpu.status.utilization for gpu in later.gpus}
-        now[UNKNOWN] = UNKNOWN
+    def with_highest(self, earlier: Inventory) -> Inventory:
+        """Return the machine with the higher utilization of two readings for each GPU that answers."""
+        before: dict[str | Unknown, int | Unknown] = {gpu.uuid: gpu.status.utilization for gpu in earlier}
+        before[UNKNOWN] = UNKNOWN
 
         def highest(gpu: Gpu) -> Gpu:
-            before, after = gpu.status.utilization, now.get(gpu.uuid, UNKNOWN)
-            if before is UNKNOWN or after is UNKNOWN or after <= before:
+            was, now = before.get(gpu.uuid, UNKNOWN), gpu.status.utilization
+            if was is UNKNOWN or now is UNKNOWN or was <= now:
                 return gpu
-            return replace(gpu, status=replace(gpu.status, utilization=after))
+            return replace(gpu, status=replace(gpu.status, utilization=was))
 
         return replace(self, gpus=tuple(map(highest, self.gpus)))
 

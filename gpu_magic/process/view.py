@@ -97,14 +97,14 @@ def read_machine(session: Session) -> Inventory:
 def read_for_auto(session: Session) -> Inventory:
     """Read the machine's GPUs for `auto`, so that a GPU that rests only for a moment does not look free.
 
-    The utilization is the highest of three looks within half a second. NVML's sampling period is between a
-    sixth of a second and a second (`nvmlUtilization_t`).
+    All is as the last of three looks within half a second shows it, but the utilization is the highest of the
+    three. NVML's sampling period is between a sixth of a second and a second (`nvmlUtilization_t`).
     """
     inventory = read_machine(session)
     if not inventory.problem and len(inventory.devices) > 1:  # with one device, nothing is to be picked
         for _ in range(_LOOKS):
             time.sleep(BETWEEN_LOOKS)
-            inventory = inventory.with_highest(session.reader.inventory())
+            inventory = read_machine(session).with_highest(inventory)
     return inventory
 
 
