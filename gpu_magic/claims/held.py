@@ -169,7 +169,7 @@ _all: weakref.WeakSet[Claims] = weakref.WeakSet()
 
 
 class Place:
-    """The place of this process in the line of all users who wait for GPUs: first come, first served.
+    """The place of this process in the line of all users who wait for GPUs, by the order of arrival.
 
     The place ends with the process, with `leave`, or with this object.
     """

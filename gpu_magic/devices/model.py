@@ -87,7 +87,7 @@ class Claim:
         Whole seconds since its last cell ended. 0 while a cell runs. UNKNOWN for a process without cells.
     waits
         Whether the process waits in line. The process then has no claim yet. Processes that are later in the
-        line leave the device to the waiting process.
+        line leave the device to the waiting process for a moment.
 
     """
 

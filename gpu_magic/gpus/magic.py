@@ -41,7 +41,7 @@ class GpusMagic:
         --only-free         pick only free, unclaimed GPUs; also with numbers: %gpus 1,3 --only-free
         --min-free 20GB     auto: GPUs with at least this much free memory
         --model A100        auto: GPUs with these words in their names
-        --wait 30m          wait until the GPUs are free, first come, first served
+        --wait 30m          wait until the GPUs are free; earlier waits choose first
         --growth            TensorFlow and JAX allocate memory as needed, not most of a GPU at once
         --memory-limit 8GB  TensorFlow, JAX and PyTorch use at most this much of each GPU
         --order fastest     set CUDA_DEVICE_ORDER to FASTEST_FIRST; pci: PCI_BUS_ID, nvidia-smi's order

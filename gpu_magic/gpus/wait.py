@@ -39,10 +39,8 @@ InTurn: TypeAlias = "Callable[[Inventory], Inventory]"  # as for `apply`
 FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
 _SLOWER = 1.2
 _LONGEST = 200  # characters of a list of GPUs
-# Seconds for which free GPUs are left to an earlier wait. If all its GPUs are free and it does not choose
-# them, it has stopped. If only some are free, they stay unused while it waits. Between two looks, at most
-# _LONGEST_LOOK counts, because this process may have been stopped.
-_LEFT_ALL, _LEFT_SOME, _LONGEST_LOOK = 60.0, 3600.0, 15.0
+# Seconds for which a free GPU is left to the earlier waits of one user. A live process looks before that.
+_LONGEST_LEFT = _LONGEST_PAUSE + 5.0
 _log = logging.getLogger("gpu_magic.process")
 
 
@@ -249,47 +247,43 @@ class Turns:
     """The GPUs that one wait leaves to earlier waits, look by look."""
 
     def __init__(self) -> None:
-        self._looked_at: float | None = None
-        # Seconds for which GPUs were left to a place: all that it waits for, or some.
-        self._left: dict[tuple[tuple[int, str], bool], float] = {}
+        # When a free device was first left to a user.
+        self._left: dict[tuple[str, str], float] = {}
 
     def leave(
         self, ahead: Iterable[Found], machine: Inventory, uuids: Collection[str], now: float
     ) -> Inventory:
         """Return the machine with claims on the GPUs that are left to earlier waits.
 
-        Each of them (`ahead`, in the order of arrival) is left as many fitting devices as it waits for, first
-        those that the fewest wait for. An earlier wait that was left all of them for a minute, or some for an
-        hour, is left no more, nor is a later wait of the same user. `uuids` are the devices that would fit
-        this wait, without those that it has. `now` is in seconds, of a clock that only goes forward.
+        Each earlier wait (`ahead`, in the order of arrival) that could be met now is left as many devices as
+        it waits for, first those that the fewest wait for. A user who has not taken such a device in time is
+        left nothing until somebody has taken it. `uuids` are the devices that would fit this wait, without
+        those that it has. `now` is in seconds, of a clock that only goes forward.
         """
-        elapsed = min(_LONGEST_LOOK, now - (self._looked_at or now))
-        self._looked_at = now
         devices = {str(device.uuid): device for device in machine.devices}
-        places: list[tuple[Found, Wanted]] = []
+        places: list[tuple[Claim, int, list[str]]] = []
         for place in ahead:
             with suppress(ValueError):  # hostile, or from another version
-                places.append((place, Wanted.read(place.rest)))
+                wanted = Wanted.read(place.rest)
+                there = [uuid for uuid in wanted.uuids if uuid in devices]
+                fits = [uuid for uuid in there if wanted.has(devices[uuid], place.claim)]
+                places.append((place.claim, wanted.count, fits))
+        free = {(uuid, claim.owner) for claim, _, fits in places for uuid in fits}
+        self._left = {key: when for key, when in self._left.items() if key in free}
+        slow = {owner for (_, owner), when in self._left.items() if now - when > _LONGEST_LEFT}
         demand = Counter(uuids)
-        for _, wanted in places:
-            demand.update(wanted.uuids)
+        for _, _, fits in places:
+            demand.update(fits)
         left: dict[str, Claim] = {}
-        stopped: set[str] = set()
-        for place, wanted in places:
-            there = [uuid for uuid in wanted.uuids if uuid in devices]
-            if place.claim.owner in stopped or not 0 < wanted.count <= len(there):
+        for claim, count, fits in places:
+            still = [uuid for uuid in fits if uuid not in left]
+            if claim.owner in slow or not 0 < count <= len(still):
                 continue
-            free = [uuid for uuid in there if uuid not in left and wanted.has(devices[uuid], place.claim)]
-            free.sort(key=lambda uuid: (not devices[uuid].status.claims, demand[uuid]))
-            if not free:
-                continue
-            is_all = len(free) >= wanted.count
-            key = place.order, is_all
-            self._left[key] = self._left.get(key, 0.0) + elapsed
-            if self._left[key] > (_LEFT_ALL if is_all else _LEFT_SOME):
-                stopped.add(place.claim.owner)
-            else:
-                left |= dict.fromkeys(free[: wanted.count], replace(place.claim, waits=True))
+            still.sort(key=lambda uuid: (not devices[uuid].status.claims, demand[uuid]))
+            for uuid in still[:count]:
+                left[uuid] = replace(claim, waits=True)
+                if not devices[uuid].status.claims:  # else it has the device itself
+                    self._left.setdefault((uuid, claim.owner), now)
         claims = {uuid: device.status.claims for uuid, device in devices.items()}
         ours = {uuid: (*claims[uuid], claim) for uuid, claim in left.items() if uuid in uuids}
         return machine.with_claims(claims | ours)

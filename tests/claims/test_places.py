@@ -160,23 +160,26 @@ def test_gpus_that_come_free_go_to_those_who_came_first(colleagues: list[Strange
     assert "for GPUs" not in repr(gpu_magic.gpus())
 
 
-def test_who_waits_for_two_is_not_overtaken_by_who_waits_for_one(colleagues: list[Stranger]) -> None:
-    holder, two, one, other, _ = colleagues
+def test_who_waits_for_two_keeps_no_single_gpu(colleagues: list[Stranger]) -> None:
+    holder, two, one, also_two, _ = colleagues
     begin(two, request="auto:2")
     begin(one)
-    begin(other, request="7")
-    holder.run("uuids.pop(0) and claims.hold(uuids)")
-    gpu_magic.choose("auto")  # who does not wait takes what is free now
-    current().unload()
-    time.sleep(0.3)  # for what is not to happen
-    assert not one.has_said()
-    assert not two.has_said()
-    holder.run("uuids.pop(0) and claims.hold(uuids)")
-    until(two.has_said)
-    assert not one.has_said()
+    begin(also_two, request="auto:2")
     holder.run("uuids.pop(0) and claims.hold(uuids)")
     until(one.has_said)
-    assert not other.has_said()
+    assert not two.has_said()
+    holder.run("uuids.pop(0) and uuids.pop(0) and claims.hold(uuids)")
+    until(two.has_said)
+    assert not also_two.has_said()
+
+
+def test_who_does_not_wait_takes_what_is_free_now(colleagues: list[Stranger]) -> None:
+    holder, stopped, *_ = colleagues
+    begin(stopped)
+    os.kill(stopped.pid, signal.SIGSTOP)
+    holder.run("uuids.pop(0) and claims.hold(uuids)")
+    assert gpu_magic.choose("auto", only_free=True).mask
+    current().unload()
 
 
 def test_what_one_has_already_is_left_to_nobody(colleagues: list[Stranger]) -> None:

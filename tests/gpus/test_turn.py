@@ -57,7 +57,14 @@ def leave(ahead: list[Found], machine: Inventory, *mine: int) -> list[int]:
 def test_each_is_left_as_many_as_it_waits_for() -> None:
     ahead = [place(1), place(2, owner="tom", order=2)]
     assert len(leave(ahead, EIGHT)) == 3
-    assert len(leave(ahead, busy(*range(2, 8)))) == 2
+    assert len(leave(ahead, busy(*range(3, 8)))) == 3
+
+
+def test_who_can_not_be_met_now_is_left_nothing() -> None:
+    assert leave([place(8)], busy(7)) == []
+    assert leave([place(2, 3, 4)], claimed(4), 3) == []
+    ahead = [place(2), place(2, owner="tom", order=2), place(1, owner="eve", order=3)]
+    assert leave(ahead, busy(*range(3, 8))) == [0, 1, 2]  # tom is left nothing, and eve is left the third
 
 
 def test_who_waits_for_another_gpu_holds_nobody_up() -> None:
@@ -71,10 +78,10 @@ def test_what_the_fewest_wait_for_is_left_first() -> None:
 
 
 def test_what_others_have_claimed_or_use_is_left_to_nobody() -> None:
-    assert leave([place(8)], claimed(0, 1)) == [2, 3, 4, 5, 6, 7]
-    assert leave([place(8, pid=UNKNOWN)], claimed(0, pid=UNKNOWN)) == [1, 2, 3, 4, 5, 6, 7]
+    assert leave([place(6)], claimed(0, 1)) == [2, 3, 4, 5, 6, 7]
+    assert leave([place(7, pid=UNKNOWN)], claimed(0, pid=UNKNOWN)) == [1, 2, 3, 4, 5, 6, 7]
     unknown = replace(EIGHT[0], status=replace(EIGHT[0].status, processes=UNKNOWN, utilization=UNKNOWN))
-    assert leave([place(8)], Inventory((unknown, *EIGHT.gpus[1:]))) == [1, 2, 3, 4, 5, 6, 7]
+    assert leave([place(7)], Inventory((unknown, *EIGHT.gpus[1:]))) == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_what_it_has_itself_is_its_first() -> None:
@@ -91,7 +98,7 @@ def test_a_bound_of_memory_is_kept() -> None:
 
 
 def test_it_is_said_to_whom_it_is_left() -> None:
-    found = Turns().leave([place(8)], claimed(1), ALL, 0.0)
+    found = Turns().leave([place(7)], claimed(1), ALL, 0.0)
     assert str(found[0].status.claims[0]).startswith("kept for maria: a.ipynb, waiting since ")
     assert str(found[1].status.claims[0]).startswith("claimed by tom, since ")
 
@@ -102,27 +109,48 @@ def looks(*ahead_of: list[Found], machine: Inventory = EIGHT, every: float = 10.
     return [len(left(turns.leave(ahead, machine, ALL, 1 + at * every))) for at, ahead in enumerate(ahead_of)]
 
 
-def test_who_could_have_them_and_does_not_take_them_loses_its_place() -> None:
-    assert looks(*[[place(2)]] * 8) == [2] * 7 + [0]
+def test_who_does_not_take_them_is_passed_over() -> None:
+    assert looks(*[[place(2)]] * 4) == [2, 2, 0, 0]
 
 
-def test_who_waits_for_more_than_ever_comes_loses_its_place_later() -> None:
-    assert looks(*[[place(8)]] * 362, machine=busy(7)) == [7] * 361 + [0]
+def test_a_user_has_no_more_time_with_many_places() -> None:
+    many = [
+        [place(1, order=order) for order in range(first, 100)] for first in range(6)
+    ]  # one leaves each time
+    assert looks(*[[*places, place(1, owner="tom", order=200)] for places in many]) == [8, 8, 1, 1, 0, 0]
 
 
-def test_a_user_has_no_more_than_one_minute_with_many_places() -> None:
-    many = [place(1, order=order) for order in range(100)]
-    assert looks(*[[*many, place(1, owner="tom", order=200)]] * 8) == [8] * 7 + [1]
+def test_who_was_passed_over_gets_the_next_time_once_its_gpu_is_used() -> None:
+    turns, machines = Turns(), [EIGHT] * 3 + [busy(0)] + [EIGHT] * 3
+    seen = [left(turns.leave([place(1, 0)], there, ALL, at * 10.0)) for at, there in enumerate(machines)]
+    assert seen == [[0], [0], [], [], [0], [0], []]
+
+
+def test_each_gpu_that_comes_free_is_left_as_long() -> None:
+    """Those who came before take one after another."""
+    turns, each = Turns(), [place(1, order=order) for order in range(8)]
+    for taken in range(7):
+        there = busy(*range(taken), *range(taken + 1, 8))
+        assert left(turns.leave(each[taken:], there, ALL, taken * 10.0)) == [taken]
+
+
+def test_what_it_has_itself_costs_it_no_time() -> None:
+    turns, its, others = Turns(), Claim("maria", 0.0, 11), Claim("tom", 0.0, 99)
+
+    def left_while(taken: int, now: float) -> list[int]:
+        there = EIGHT.with_claims({ALL[5]: (its,), ALL[taken]: (others,)})
+        return left(turns.leave([place(2, 3, 4, 5)], there, uuids(3, 4), now))
+
+    assert [left_while(4, now) for now in (0.0, 20.0)] == [[3], []]
+    assert left_while(3, 30.0) == [4]
 
 
 def test_who_could_have_them_again_and_again_wins_no_time() -> None:
     """Its owner can make that so, by claims."""
     turns = Turns()
-    seen = [
-        len(left(turns.leave([place(7)], busy(*[7, 6][: 1 + look % 2]), ALL, 1 + look * 10.0)))
-        for look in range(16)
-    ]
-    assert seen == [7, 6] * 7 + [0, 6]
+    machines = [busy(*[7, 6][: 1 + look % 2]) for look in range(6)]
+    seen = [len(left(turns.leave([place(7)], there, ALL, at * 10.0))) for at, there in enumerate(machines)]
+    assert seen == [7, 0, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -141,14 +169,6 @@ def test_who_could_have_them_again_and_again_wins_no_time() -> None:
 )
 def test_what_nobody_can_wait_for_is_no_place(text: str) -> None:
     assert leave([place(1)._replace(rest=text)], EIGHT) == []
-
-
-def test_who_waits_for_many_is_not_starved() -> None:
-    assert leave([place(8)], busy(0, 1, 2)) == [3, 4, 5, 6, 7]
-
-
-def test_who_was_stopped_itself_leaves_what_it_would_have_left() -> None:
-    assert looks(*[[place(1)]] * 5, every=7 * 24 * 3600.0) == [1] * 5
 
 
 def test_it_reads_what_it_writes() -> None:
