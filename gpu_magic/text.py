@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GIB",
+    "HARMFUL",
     "STRING",
     "TIB",
     "age_text",
@@ -38,8 +39,8 @@ __all__ = [
 ]
 
 MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
-# Options that can do harm. They are suggested only for a very similar word.
-_HARMFUL = ("--all", "--force", "--kill", "--yes")
+# Options that can do harm. They are typed in full, and suggested only for a very similar word.
+HARMFUL = ("--all", "--force", "--kill", "--restart", "--yes")
 _LONGEST_LINE = 2000  # characters
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400  # seconds
 # A Python string literal.
@@ -256,6 +257,6 @@ def nearest_option(word: str, options: Collection[str]) -> str:
     """Return the option with the most similar spelling. Empty if no option is similar."""
     import difflib  # rarely needed
 
-    safe = [one for one in options if one not in _HARMFUL]
+    safe = [one for one in options if one not in HARMFUL]
     near = difflib.get_close_matches(word, options, n=1, cutoff=0.85)
     return "".join(near or difflib.get_close_matches(word, safe, n=1, cutoff=0.7))

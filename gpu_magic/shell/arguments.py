@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.errors import LineError
 from gpu_magic.gpus.request import WORDS as REQUESTS
 from gpu_magic.process.tasks import VERBS
-from gpu_magic.text import STRING, code_words, listed, nearest_option
+from gpu_magic.text import HARMFUL, STRING, code_words, listed, nearest_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
@@ -285,11 +285,13 @@ def _is_option(word: str) -> bool:
 
 
 def _find_option(magic: str, name: str) -> str:
-    """Return the option with a name, or the only option that starts with this name."""
+    """Return the option with a name, or the only option that starts with this name, unless it can do harm."""
     options = OPTIONS[magic]
     if _SHORT.get(name, name) in options:
         return _SHORT.get(name, name)
     found = [option for option in options if option.startswith(name)] if name.strip("-") else []
+    if len(found) == 1 and found[0] in HARMFUL:
+        raise refusal(f"{name} is too short. Type {found[0]} in full.")
     if len(found) == 1:
         return found[0]
     if len(found) > 1:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gpu_magic.errors import LineError
-from gpu_magic.shell.arguments import OPTIONS, read, read_command
+from gpu_magic.shell.arguments import OPTIONS, read, read_command, read_words
+from gpu_magic.text import HARMFUL
 from tests.conftest import ROOT
 
 
@@ -42,7 +43,7 @@ def test_nothing_is_given_in_an_empty_line(magic: str) -> None:
         ("%gpus", "--order pci 1", {"order": "pci", "request": "1"}),
         ("%gpus", "1 '--order' \"pci\"", {"order": "pci", "request": "1"}),
         ("%gpus", "1 --order pci --order fastest", {"order": "fastest", "request": "1"}),
-        ("%gpus", "1 --dry --res", {"dry_run": True, "restart": True, "request": "1"}),
+        ("%gpus", "1 --dry --str", {"dry_run": True, "strict": True, "request": "1"}),
         ("%gpus", "--growth 1 --force 2", {"growth": True, "force": True, "request": "1 2"}),
         ("%gpus", "1 --memory-limit 8 GB --strict", {"memory_limit": "8 GB", "strict": True, "request": "1"}),
         ("%gpus", "1 --memory-limit=8 GB", {"memory_limit": "8 GB", "request": "1"}),
@@ -127,6 +128,7 @@ def test_names_in_braces_stand_for_values_but_in_a_comment() -> None:
         ("%gpu_panel", "--strict", "There is no --strict. %gpu_panel takes no options."),
         ("%gpu_cluster", "--stop", "There is no --stop. Try %gpu_cluster stop"),
         ("%%on_gpu", "0 --o", "--o could be --only or --or-cpu. %%on_gpu? explains the options."),
+        ("%gpus", "1 --f", "--f is too short. Type --force in full."),
         ("%gpus", "1 --order", "--order needs a value: pci or fastest. %gpus? explains the options."),
         ("%gpus", "1 --order --force", "--order needs a value: pci or fastest. %gpus? explains the options."),
         ("%gpus", "1 --order -1", "--order is pci or fastest, not -1. %gpus? explains the options."),
@@ -144,6 +146,18 @@ def test_one_line_says_what_is_wrong(magic: str, line: str, says: str) -> None:
     with pytest.raises(LineError) as caught:
         read(magic, line)
     assert str(caught.value) == says
+
+
+@pytest.mark.parametrize(
+    ("magic", "option"),
+    [(magic, option) for magic, options in OPTIONS.items() for option in options if option in HARMFUL],
+)
+def test_an_option_that_can_do_harm_is_typed_in_full(magic: str, option: str) -> None:
+    is_launch = "launch" in magic
+    for end in range(3, len(option)):
+        with pytest.raises(LineError):
+            read_words(magic, [option[:end], "true"]) if is_launch else read(magic, f"1 {option[:end]}")
+    assert vars(read_words(magic, [option]) if is_launch else read(magic, f"1 {option}"))[option[2:]] is True
 
 
 @pytest.mark.parametrize(
