@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gpu_magic
-from gpu_magic.errors import BindingError, ChoiceError, PlacementError
+from gpu_magic.errors import BindingError, ChoiceError, CudaInitializedWarning, PlacementError
 from gpu_magic.public import public
-from gpu_magic.testing import simulate
+from gpu_magic.testing import simulate, start_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -197,6 +197,22 @@ def test_a_coroutine_shows_the_line_that_awaits_it() -> None:
         asyncio.run(mine())
     assert "awaited" not in frames(raised.value)
     assert "mine" in frames(raised.value)
+
+
+def test_the_warning_of_a_wait_shows_the_line_that_called_it() -> None:
+    async def awaits() -> None:
+        await gpu_magic.wait_for("1")
+
+    async def makes_a_task() -> None:
+        await asyncio.create_task(gpu_magic.wait_for("1"))
+
+    for wait in awaits, makes_a_task:
+        with simulate("2xA100-80GB"):
+            gpu_magic.choose(0)
+            start_cuda()
+            with pytest.warns(CudaInitializedWarning) as warned:
+                asyncio.run(wait())
+        assert (warned[0].filename, warned[0].lineno) == (__file__, wait.__code__.co_firstlineno + 1)
 
 
 def test_the_log_has_the_frames(caplog: pytest.LogCaptureFixture) -> None:

@@ -165,17 +165,21 @@ def choose(
         from gpu_magic.panel.widget import restart_with_choice
 
         restart_with_choice(choice.too_late, dry_run=choice.is_dry_run)
-    return told(choice, strict=strict, caller=sys._getframe(2))  # noqa: SLF001 - 1 is `public`
+    return told(choice, strict=strict, caller=_line(sys._getframe(2)))  # noqa: SLF001 - 1 is `public`
 
 
-def told(choice: Choice, *, strict: bool, caller: FrameType) -> Choice:
+def _line(frame: FrameType) -> tuple[str, int, str]:
+    """Return the file, the line and the module of a frame, which is not kept."""
+    return frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__", "")
+
+
+def told(choice: Choice, *, strict: bool, caller: tuple[str, int, str]) -> Choice:
     """Return a choice, and warn or raise if it came too late."""
     if choice.too_late and strict:
         raise CudaInitializedError(choice.refusal)
     if choice.too_late:
         # Without a registry, Python shows the warning at every call, not only at the first from a line.
-        where, line, module = caller.f_code.co_filename, caller.f_lineno, caller.f_globals.get("__name__", "")
-        warnings.warn_explicit(choice.refusal, CudaInitializedWarning, where, line, module=module)
+        warnings.warn_explicit(choice.refusal, CudaInitializedWarning, *caller)
     return choice
 
 
@@ -234,10 +238,10 @@ def wait_for(
     options = Options(by, order, force, growth, memory_limit, min_free=min_free, model=model)
     check_filters(options)
     seconds = None if within is None else read_seconds(within)
-    return _awaited(Waiting(current(), normalize_wait(wanted), options, seconds))
+    caller = _line(sys._getframe(2))  # noqa: SLF001 - 1 is `public`
+    return _awaited(Waiting(current(), normalize_wait(wanted), options, seconds), caller)
 
 
 @public
-async def _awaited(waiting: Waiting) -> Choice:
-    choice = await waiting.wait_async()
-    return told(choice, strict=False, caller=sys._getframe())  # noqa: SLF001
+async def _awaited(waiting: Waiting, caller: tuple[str, int, str]) -> Choice:
+    return told(await waiting.wait_async(), strict=False, caller=caller)
