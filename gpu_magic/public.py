@@ -30,9 +30,10 @@ def public(function: _Function) -> _Function:
         __tracebackhide__ = True
         try:
             for name in flags & kwargs.keys():
-                if not isinstance(kwargs[name], bool):
+                if not isinstance(kwargs[name], (bool, getattr(sys.modules.get("numpy"), "bool_", bool))):
                     said = f"{name}={kwargs[name]!r:.40} is neither True nor False."
                     raise TypeError(said)  # noqa: TRY301 - another function would add a frame
+                kwargs[name] = bool(kwargs[name])
             return function(*args, **kwargs)
         except BaseException as error:
             _leave_out_frames(error)

@@ -122,6 +122,11 @@ def test_a_flag_is_true_or_false(call: Callable[[], object]) -> None:
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
 
+def test_a_flag_can_be_of_numpy() -> None:
+    assert not gpu_magic.choose(1, dry_run=np.True_).is_applied  # type: ignore[arg-type]
+    assert gpu_magic.choose(1, dry_run=np.False_).is_applied  # type: ignore[arg-type]
+
+
 def test_pandas_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="not installed: pip install pandas"):
