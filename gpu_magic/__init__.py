@@ -63,7 +63,12 @@ def __getattr__(name: str) -> Any:
     home = None if name.startswith("__") else _homes().get(name)
     if home is None:
         raise AttributeError(f"module 'gpu_magic' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    found = getattr(import_module(home), name)
+    if package := sys.modules.get(f"gpu_magic.{name}"):  # which the function hides
+        # `import gpu_magic.fit.fit as f` looks the module up in the function.
+        there = tuple(vars(package).items())  # another thread can import a module meanwhile
+        vars(found).update((key, one) for key, one in there if isinstance(one, ModuleType))
+    return found
 
 
 def __dir__() -> list[str]:

@@ -70,6 +70,23 @@ def test_a_name_stays_a_function_when_its_rooms_are_loaded(fresh: Fresh) -> None
     """)
 
 
+def test_every_module_can_be_imported_under_another_name(fresh: Fresh) -> None:
+    """Also if a public function hides its folder."""
+    shown = fresh("""
+        import pkgutil, sys
+        import gpu_magic
+        for name in ("cluster", "doctor", "fit", "gpus", "launch", "on_gpu", "panel"):
+            folder = f"{gpu_magic.__path__[0]}/{name}"
+            for module in (f"gpu_magic.{name}.{one.name}" for one in pkgutil.iter_modules([folder])):
+                exec(f"import {module} as it")
+                assert it is sys.modules[module], module
+            assert callable(getattr(gpu_magic, name))
+        import gpu_magic.gpus.wait
+        print(gpu_magic.gpus.wait.__name__)
+    """)
+    assert shown == "gpu_magic.gpus.wait\n"
+
+
 def test_the_extension_of_jupyterlab_has_the_packages_version() -> None:
     package = json.loads((ROOT / "gpu_magic" / "labextension" / "package.json").read_text())
     assert package["version"] == gpu_magic.__version__

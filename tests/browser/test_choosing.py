@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
 import gpu_magic
+import gpu_magic.gpus.wait as gpus_wait
 from gpu_magic.testing import start_cuda
 from tests.browser.standalone import with_people
 from tests.processes import until
@@ -372,8 +372,7 @@ def people(machine: Machine) -> None:
 def test_it_waits_until_others_have_ended_and_then_chooses(
     live: Callable[..., LivePanel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("gpu_magic.gpus.wait"), "FIRST_PAUSE", 0.05)
-    monkeypatch.setattr(import_module("gpu_magic.process.view"), "BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr(gpus_wait, "FIRST_PAUSE", 0.05)
     panel = live(prepare=people)
     waits = panel.panel.locator(".gm-wait")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,8 @@ import pytest
 import torch
 
 import gpu_magic
+import gpu_magic.gpus.wait as gpus_wait
+import gpu_magic.panel.machine as panel_machine
 from gpu_magic.panel.machine import History, find_variables
 from gpu_magic.panel.state import PageViewer, PanelState, panel_state
 from gpu_magic.testing import Machine, simulate, start_cuda
@@ -70,9 +71,8 @@ class Pages:
 
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
-    """Return the pages of four GPUs, which a wait looks at often, and `auto` not for long."""
-    monkeypatch.setattr(import_module("gpu_magic.gpus.wait"), "FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(import_module("gpu_magic.process.view"), "BETWEEN_LOOKS", 0.0)
+    """Return the pages of four GPUs, which a wait looks at often."""
+    monkeypatch.setattr(gpus_wait, "FIRST_PAUSE", 0.02)
     with simulate("4xA100-80GB", clock=0) as machine:
         pages = Pages(machine)
         yield pages
@@ -250,7 +250,7 @@ def test_instances_stand_behind_their_gpu_and_the_least_busy_one_alone_can_be_pi
 def test_seconds_without_a_reading_are_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     clock = SimpleNamespace(monotonic=lambda: now)
-    monkeypatch.setattr(import_module("gpu_magic.panel.machine"), "time", clock)
+    monkeypatch.setattr(panel_machine, "time", clock)
     history = History()
     for now in (100.0, 101.1, 104.0, 104.2):
         history.add([{"key": "0", "utilization": round(now * 10), "used": 1, "shares": (0, 0, 6)}])
