@@ -77,10 +77,6 @@ class Scope:
         self._scopes = ExitStack()
         self._waiting: set[str] = set()  # modules of frameworks that get the device at their first use
         self._problem = ""  # of a framework that the block imported, raised later
-        self._not_imported = [module for module in known() if module not in sys.modules]
-        self._import_hook = PostImportHook(
-            self._not_imported, self._when_imported, thread=threading.get_ident()
-        )
 
     @public
     def __enter__(self) -> Self:
@@ -92,6 +88,11 @@ class Scope:
             The block cannot run on the device. Nothing has changed.
 
         """
+        # Not in `__init__`: the hook sets the device in the thread that runs the block.
+        self._not_imported = [module for module in known() if module not in sys.modules]
+        self._import_hook = PostImportHook(
+            self._not_imported, self._when_imported, thread=threading.get_ident()
+        )
         frameworks = list(filter(self._is_meant, imported()))
         if problem := self._locate() or self._problem_before(frameworks):
             if not self._wish.or_cpu:

@@ -63,6 +63,58 @@ def test_jax_through_a_package():
     return [inside, run(shell, "str(makes_with_jax.make().devices())")]
 
 
+def made_by_torch():
+    torch = sys.modules["torch"]
+    return [str(torch.ones(1).device), torch.accelerator.current_device_index()]
+
+
+def makes_with_torch():
+    import torch
+
+    return [str(torch.ones(1).device), torch.accelerator.current_device_index()]
+
+
+@gives(
+    [
+        *[["cpu", 0]] * 2,  # in an ordinary cell while the task runs, and after the task has ended
+        *([3, "pretend:3"], "done"),
+    ]
+)
+def test_torch_in_the_main_thread_beside_a_task():
+    """PyTorch is first imported by an ordinary cell, and then used by the task."""
+    shell = shell_with_magics()
+    run(shell, "import cupy, gpu_magic, threading\ngo = threading.Event()")
+    body = "here = cupy.ones(1).device.id\ngo.wait()\nimport torch\n[here, str(torch.ones(1).device)]"
+    run(shell, f"%%on_gpu 3 --background job\n{body}")
+    run(shell, "import torch")
+    beside = made_by_torch()
+    task = run(shell, "go.set()\njob = gpu_magic.tasks()['job']\njob.join()\njob")
+    return [beside, made_by_torch(), task.result, str(task).partition(" · ")[0]]
+
+
+@gives(["cpu", 3, "done"])
+def test_torch_without_cuda_in_the_main_thread_beside_a_task():
+    """The task's device is one that PyTorch lacks, and the task does not use PyTorch."""
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    shell = shell_with_magics()
+    run(shell, "import cupy, gpu_magic, threading\ngo = threading.Event()")
+    run(shell, "%%on_gpu 3 --background job\ngo.wait()\ncupy.ones(1).device.id")
+    made = run(shell, "import torch\nstr(torch.ones(1).device)")
+    task = run(shell, "go.set()\njob = gpu_magic.tasks()['job']\njob.join()\njob")
+    return [made, task.result, str(task).partition(" · ")[0]]
+
+
+@gives([["pretend:3", 3], ["cpu", 0], "done"])
+def test_torch_in_a_task():
+    """PyTorch is first imported within the task's one statement."""
+    shell = shell_with_magics()
+    shell.user_ns["makes"] = makes_with_torch
+    run(shell, "import cupy, gpu_magic")
+    run(shell, "%%on_gpu 3 --background job\ncupy, makes()")
+    task = run(shell, "job = gpu_magic.tasks()['job']\njob.join()\njob")
+    return [task.result[1], made_by_torch(), str(task).partition(" · ")[0]]
+
+
 def imports_keras(device):
     with on_gpu(device):
         import keras  # noqa: F401
