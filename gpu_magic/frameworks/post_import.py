@@ -9,6 +9,8 @@ import threading
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.finders import changed_finders
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from importlib.machinery import ModuleSpec
@@ -70,14 +72,14 @@ class PostImportHook:
         The hook of an inner block comes before the hook of an outer block. So the outer hook calls back
         first, and the inner hook overrides it.
         """
-        positions = (
-            position
-            for position, finder in enumerate(sys.meta_path)
-            if finder is PathFinder or type(finder) is PostImportHook
-        )
-        position = next(positions, 0)
-        sys.meta_path = [*sys.meta_path[:position], self, *sys.meta_path[position:]]
+        with changed_finders() as finders:
+            positions = (
+                position
+                for position, finder in enumerate(finders)
+                if finder is PathFinder or type(finder) is PostImportHook
+            )
+            finders.insert(next(positions, 0), self)
 
     def detach(self) -> None:
-        # A new list, because another thread may be iterating over the old one and would skip a finder.
-        sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
+        with changed_finders() as finders:
+            finders[:] = [finder for finder in finders if finder is not self]

@@ -13,6 +13,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.finders import changed_finders
 from gpu_magic.interrupts import postponed_interrupts
 from gpu_magic.process.drivers import State, driver, probe
 from gpu_magic.process.environment import EnvironmentChanges
@@ -63,7 +64,8 @@ class Watch:
         else:
             shell.events.register("pre_run_cell", self._before_cell)
             shell.events.register("post_run_cell", self._after_cell)
-            sys.meta_path = [self, *sys.meta_path]
+            with changed_finders() as finders:
+                finders.insert(0, self)
 
     def end(self) -> None:
         """Stop watching, and restore the environment variable."""
@@ -73,8 +75,8 @@ class Watch:
         self._environment.restore(self._environment.names)
 
     def _remove_hooks(self, *more: tuple[str, Any]) -> None:
-        # A new list, because another thread can be iterating over the old list and would miss a finder.
-        sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
+        with changed_finders() as finders:
+            finders[:] = [finder for finder in finders if finder is not self]
         of_cuda = ("pre_run_cell", self._before_cell), ("post_run_cell", self._after_cell)
         for event, hook in (*of_cuda, *more):
             if self._shell is not None and hook in self._shell.events.callbacks[event]:
