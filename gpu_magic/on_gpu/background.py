@@ -15,7 +15,6 @@ from gpu_magic.text import shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
-    from types import TracebackType
 
     from gpu_magic.on_gpu.scope import Scope
 
@@ -45,7 +44,6 @@ class ThreadTask(BackgroundTask):
     ) -> None:
         self.name, self.where, self.cell, self.began = name, "", cell, time.monotonic()
         self.error: BaseException | None = None  # raised in the thread
-        self._traceback: TracebackType | None = None
         self._function, self._scope = function, scope
         self._at_begin, self._at_end = at_begin, at_end
         self._begun, self._ended = threading.Event(), threading.Event()
@@ -87,7 +85,7 @@ class ThreadTask(BackgroundTask):
     def check(self) -> None:
         __tracebackhide__ = True
         if self.has_failed and self.error is not None:
-            raise self.error.with_traceback(self._traceback)
+            raise self.error.with_traceback(None)
 
     def wait(self, timeout: float | None = None) -> Any:
         if not self.join(timeout):
@@ -124,7 +122,7 @@ class ThreadTask(BackgroundTask):
         return {what: value for what, value in kept.items() if value is not None}
 
     def forget(self) -> None:
-        self.result = self._traceback = None
+        self.result = None
         if self.error is not None and self.has_failed:
             self.error = RuntimeError(self._how)
 
@@ -145,7 +143,7 @@ class ThreadTask(BackgroundTask):
                 finally:
                     self._end_interrupts()
         except BaseException as error:  # noqa: BLE001 - `wait` and `check` raise it
-            self.error, self._traceback = error, error.__traceback__
+            self.error = error
         finally:
             cuda_watch.end_beside(self.cell)
             self._seconds = time.monotonic() - self.began
@@ -154,6 +152,7 @@ class ThreadTask(BackgroundTask):
             try:
                 if self.where:
                     self._at_end(self)
+                    _drop_frames(self.error)
             finally:
                 self._ended.set()
                 self._begun.set()
@@ -195,6 +194,18 @@ class ThreadTask(BackgroundTask):
             except KeyboardInterrupt:
                 continue
             return
+
+
+def _drop_frames(error: BaseException | None) -> None:
+    """Drop the frames of an error and of the errors before it, because frames hold all their variables."""
+    waiting, seen = [error], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            one.with_traceback(None)
+            waiting += [one.__cause__, one.__context__]
+            waiting += one.exceptions if isinstance(one, BaseExceptionGroup) else ()
 
 
 def _raise_in(thread: threading.Thread, error: type[BaseException]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import sys
 import traceback
 from functools import partial
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from gpu_magic.errors import GpuMagicError
+from gpu_magic.errors import GpuMagicError, show_as
 from gpu_magic.frameworks import device_of
 from gpu_magic.frameworks.target import is_target, normalize_device
 from gpu_magic.on_gpu.block import OnGpu, read_only
@@ -134,7 +135,10 @@ def _usage_errors(end: str) -> Iterator[None]:
 
 
 def _show_error(shell: Any, error: BaseException) -> None:
-    """Print an error as IPython shows it. %debug and %tb keep the last error of the other cells."""
+    """Print an error as IPython shows it, and have it shown so again, without its frames.
+
+    %debug and %tb keep the last error of the other cells.
+    """
     if isinstance(error, UsageError):
         text = f"UsageError: {error}"
     elif hasattr(error, "_render_traceback_"):  # IPython's protocol
@@ -142,11 +146,13 @@ def _show_error(shell: Any, error: BaseException) -> None:
     elif isinstance(error, BaseExceptionGroup):  # IPython does not show the errors in it
         text = "".join(traceback.format_exception(error))
     else:
-        formatter, frames = shell.InteractiveTB, error.__traceback__
+        # A copy, because %debug and %tb use the frames that the shell's own formatter has formatted last.
+        formatter, frames = copy.copy(shell.InteractiveTB), error.__traceback__
         while frames is not None and "__tracebackhide__" in frames.tb_frame.f_locals:
             frames = frames.tb_next  # skip gpu_magic's frames above the cell
         text = formatter.stb2text(formatter.structured_traceback(type(error), error, frames, tb_offset=0))
     print(text, file=sys.stderr)
+    show_as(error, text)
 
 
 class _CellScope:

@@ -223,6 +223,44 @@ def test_a_background_cell_has_a_device_a_result_and_errors_of_its_own(run: Run)
         assert said in run(f"%%on_gpu {line}").text
 
 
+FAILS = """
+import gc, gpu_magic, weakref
+class Big: ...
+living = []
+def holds(error):
+    big = Big()
+    living.append(weakref.ref(big))
+    raise error
+def fails():
+    try:
+        holds(KeyError())
+    except KeyError:
+        {}
+"""
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "holds(ValueError())",
+        "try: holds(ValueError())\n        except ValueError as error: raise ExceptionGroup('two', [error])",
+    ],
+)
+def test_a_background_cell_that_failed_holds_no_frames_and_leaves_those_of_debug(
+    run: Run, shell: InteractiveShell, way: str
+) -> None:
+    run(FAILS.format(way))
+    run("1 / 0")
+    before = shell.InteractiveTB.tb
+    shown = run("%%on_gpu 1 --background job\nfails()").text
+    shown += run("gpu_magic.tasks()['job'].join()\ngc.collect();").text
+    assert "KeyError" in shown
+    assert "ValueError" in shown
+    assert run("[one() for one in living]").value == [None, None]
+    assert shell.InteractiveTB.tb is before
+    assert run("%tb").text.endswith("ZeroDivisionError: division by zero\n")
+
+
 def nothing() -> None: ...
 
 
