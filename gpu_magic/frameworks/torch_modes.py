@@ -96,18 +96,18 @@ class DeviceMode(_Context):  # type: ignore[misc] # the type checker does not se
         given = next((one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor)), None)
         target = self.device if given is None else given.device
         if given is None:  # the function creates a tensor
-            is_leaf = bool(kwargs.pop("requires_grad", False))
-            made = func(*args, **kwargs, device=target if source.type == target.type else source)
-            return made.to(target).requires_grad_(is_leaf)
+            kwargs["device"] = target if source.type == target.type else source
         if source.type == target.type:
             return func(*args, **kwargs)
+        is_leaf = bool(kwargs.pop("requires_grad", False))
 
         def there(value: Any) -> Any:
             return value.to(source) if isinstance(value, torch.Tensor) else value
 
         drawn = func(*map(there, args), **{name: there(value) for name, value in kwargs.items()})
-        if not func.__name__.endswith("_"):
-            return drawn.to(target)
+        if given is None or not func.__name__.endswith("_"):
+            drawn = drawn.to(target)
+            return drawn.requires_grad_() if is_leaf else drawn
         with torch.no_grad():  # as in-place random functions do
             return given.copy_(drawn)
 

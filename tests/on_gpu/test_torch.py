@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
 import sys
+import warnings
+from pathlib import Path
 
 import numpy as np
 
@@ -295,3 +298,120 @@ def test_generators():
             found += [str(error).partition(" for ")[0], here.tolist()]
     differ = [name for name in SAMPLES if not torch.equal(outside[name], inside[name].cpu())]
     return [differ, *{str(one.device) for one in inside.values()}, *found]
+
+
+def arguments():
+    """Return arguments for all functions that have a parameter `device`, by their names."""
+    given, pairs, ends = torch.full((2,), 0.5), ((2, 2), (1, 0)), ([0, 1], [0], [[[1.0]]])
+    one = dict.fromkeys(("tensor", "as_tensor", "asarray"), ([1.0],))
+    one |= dict.fromkeys(("empty", "ones", "rand", "randn", "zeros", "eye", "randperm", "arange"), (3,))
+    one |= {f"{name}_window": (3,) for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")}
+    one |= {f"{name}_like": (given,) for name in ("empty", "ones", "rand", "randn", "zeros")}
+    one |= {"full_like": (given, 1.0), "randint_like": (given, 9), "full": ((2,), 1.0), "randint": (9, (2,))}
+    one |= {
+        "empty_permuted": pairs,
+        "empty_strided": ((2,), (1,)),
+        "scalar_tensor": (1.0,),
+        "normal": (0.0, 1.0, (2,)),
+    }
+    one |= {
+        "fft_fftfreq": (3,),
+        "fft_rfftfreq": (3,),
+        "nested_tensor": ([[1.0]],),
+        "empty_quantized": ((2,), given),
+    }
+    one |= dict.fromkeys(("linspace", "logspace"), (0, 1, 2)) | {"range": (0, 1)}
+    one |= dict.fromkeys(("tril_indices", "triu_indices"), (2, 2)) | {"sparse_coo_tensor": ([[0]], [1.0])}
+    one |= {f"sparse_{name}_tensor": ends for name in ("bsc", "bsr", "compressed")}
+    return one | {f"sparse_{name}_tensor": ([0, 1], [0], [1.0]) for name in ("csc", "csr")}
+
+
+def taking(*parameters):
+    """Return the public functions of PyTorch that have all these parameters, by their names, without `from_file`."""
+    stub = ast.parse(Path(torch.__file__).with_name("_C").joinpath("_VariableFunctions.pyi").read_text())
+    functions = [one for one in ast.walk(stub) if isinstance(one, ast.FunctionDef)]
+    names = {
+        one.name
+        for one in functions
+        if {*parameters} <= {it.arg for it in (*one.args.args, *one.args.kwonlyargs)}
+    }
+    found = {name: getattr(torch, name) for name in names - {"from_file"} if not name.startswith("_")}
+    if "generator" not in parameters:
+        found |= {one.__name__: one for one in torch.utils._device._device_constructors()}
+    return found
+
+
+def outcome(function, *args, **kwargs):
+    """Return what a call makes, but for the number of its device, or the type of its error."""
+    try:
+        made = function(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - any of PyTorch's
+        return type(error).__name__
+    return [made.device.type, made.dtype, made.requires_grad, made.is_leaf]
+
+
+OPTIONS = (
+    *(
+        {},
+        {"device": None},
+        {"device": "cpu"},
+        {"device": None, "requires_grad": True},
+        {"requires_grad": True},
+    ),
+    *({"out": None}, {"dtype": None}, {"layout": None}, {"pin_memory": False}, {"device": None, "out": None}),
+)
+
+
+@gives([[], []])
+def test_constructors():
+    """Return what a block refuses or makes otherwise than PyTorch's own context, and what is not known here."""
+    warnings.simplefilter("ignore")  # PyTorch warns of `range` and of sparse tensors
+    functions, known, differ = taking("device"), arguments(), []
+    for device in ("cpu", "pretend:1"):
+        with torch.device(device):
+            tensor, filled = torch.ones(2), torch.empty(0)
+        calls = {name: (functions[name], args) for name, args in known.items() if name in functions}
+        calls |= {
+            name: (getattr(tensor, name), ((2,),))
+            for name in ("new_empty", "new_ones", "new_zeros", "new_tensor")
+        }
+        calls |= {"new_full": (tensor.new_full, ((2,), 1.0))}
+        calls |= {"new_empty_strided": (tensor.new_empty_strided, ((2,), (1,)))}
+        del calls["normal"]  # PyTorch's own context leaves it on the CPU
+        for options in (*OPTIONS, {"out": filled}, {"out": torch.empty(0)}):
+            for name, (function, args) in calls.items():
+                with torch.device(device):
+                    expected = outcome(function, *args, **options)
+                with on_gpu(device):
+                    found = outcome(function, *args, **options)
+                if found != expected:
+                    differ.append([device, name, str(options), found, expected])
+    return [differ, sorted(functions.keys() - known)]
+
+
+@gives([[], []])
+def test_constructors_with_a_generator():
+    """Return what of a CPU's generator differs in a block on another device, and what is not known here."""
+    functions, known, differ = taking("device", "generator"), arguments(), []
+    for device in ("cpu", "pretend:1"):
+        for name, function in functions.items():
+            for options in OPTIONS:
+                expected = drawn(function, known[name], options, "cpu")
+                with on_gpu(device):
+                    is_elsewhere = options.get("device") == "cpu"
+                    args = [torch.full((2,), 0.5)] if "like" in name else known[name][:1]
+                    found = drawn(
+                        function, (*args, *known[name][1:]), options, "cpu" if is_elsewhere else device
+                    )
+                if found != expected:
+                    differ.append([device, name, str(options), found, expected])
+    return [differ, sorted(functions.keys() - known)]
+
+
+def drawn(function, args, options, device):
+    """Return the numbers that a call draws, if it makes a tensor on a device; the type of an error."""
+    try:
+        made = function(*args, **options, generator=seeded())
+    except Exception as error:  # noqa: BLE001 - any of PyTorch's
+        return type(error).__name__
+    return [made.tolist(), str(made.device) == device, made.dtype, made.requires_grad, made.is_leaf]
