@@ -32,7 +32,7 @@ class Abacus(Framework):
     """A framework with four devices, which each thread has its own default one of."""
 
     name, module, count = "Abacus", "abacus", 4
-    error: Exception | None = None  # what it raises when its device is set
+    error: BaseException | None = None  # what it raises when its device is set
 
     def statement_for(self, ordinal: int) -> str:
         return f"use({ordinal})"

@@ -292,6 +292,15 @@ def test_a_block_that_fails_as_it_begins_leaves_all_as_it_was() -> None:
     assert (abacus.made(), innermost()) == ("cpu", None)
 
 
+def test_an_interrupt_as_a_block_begins_leaves_all_as_it_was() -> None:
+    """It comes while the second of two frameworks is set."""
+    cell("import abacus, quipu")
+    QUIPU.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        cell("with on_gpu(0, only='abacus,quipu'): found.append(1)")
+    assert (found, sys.modules["abacus"].made(), innermost()) == ([], "cpu", None)
+
+
 def test_the_innermost_block_is_that_of_this_thread_whichever_ends_first() -> None:
     import abacus
 

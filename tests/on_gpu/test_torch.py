@@ -209,6 +209,26 @@ def test_several_contexts():
     return [*found, current(), mode.seen.count(torch.ones)]
 
 
+if ELSEWHERE:
+
+    class Incomparable(Mode):
+        def __eq__(self, other):
+            raise TypeError("modes of this type cannot be compared")
+
+        __hash__ = None
+
+
+@gives(["modes of this type cannot be compared", 0])
+def test_an_end_that_fails():
+    """A mode that the block leaves open fails when the block ends. Return the current device after that."""
+    Mode().__enter__()
+    try:
+        with on_gpu(2):
+            Incomparable().__enter__()
+    except TypeError as error:
+        return [str(error), torch.accelerator.current_device_index()]
+
+
 def torch_in(device):
     with on_gpu(device):
         raise AssertionError(torch)
