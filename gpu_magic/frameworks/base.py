@@ -158,9 +158,10 @@ class Framework(ABC):
 
         If the framework starts in the scope, it uses the device. The scope does not start it, with one
         exception. If the framework can be configured only after its start, call `is_used`, which returns
-        whether the block will use the framework. If so, the scope may start the framework. If the device
-        cannot be used, the block raises an error when it uses the framework, or at its end. Scopes end in
-        the reverse order of their start.
+        whether the block will use the framework. If so, the scope may start the framework. It also returns
+        True if the framework does not preallocate and CUDA has started. If the device cannot be used, the
+        block raises an error when it uses the framework, or at its end. Scopes end in the reverse order of
+        their start.
         """
 
     @abstractmethod

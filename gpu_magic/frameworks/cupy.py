@@ -6,12 +6,13 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.errors import PlacementWarning, warn_once
 from gpu_magic.frameworks.base import Framework, Holding, OutOfMemory, wanted_in
 from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
 __all__ = ["FRAMEWORK"]
@@ -52,10 +53,30 @@ class CuPy(Framework):
         is_one = isinstance(obj, sys.modules["cupy"].cuda.Device)
         return LogicalDevice("gpu", obj.id, "cuda") if is_one else None
 
+    def is_waiting(self, device: LogicalDevice) -> bool:
+        return device.kind == "gpu"
+
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
+        if device.kind == "gpu" and not is_used():
+            return self._unset(device, is_used)
         if device.kind == "cpu" or self.problem(device):  # without a GPU, CuPy itself raises an error
             return contextlib.nullcontext()
         return sys.modules["cupy"].cuda.Device(device.index)  # type: ignore[no-any-return]
+
+    @contextlib.contextmanager
+    def _unset(self, device: LogicalDevice, is_used: Callable[[], bool]) -> Iterator[None]:
+        """Set nothing, because that would start CUDA. Warn if the block then makes arrays on another GPU."""
+        yield
+        cupy: Any = sys.modules["cupy"]
+        if not is_used() or (current := cupy.cuda.runtime.getDevice()) == device.index:
+            return
+        if cupy.get_default_memory_pool().total_bytes():  # on the current device
+            why = (
+                "CUDA had not started, and the code does not name CuPy. CUDA has started now: run this again."
+            )
+            warn_once(
+                "CuPy ran elsewhere", f"CuPy ran on cuda:{current}, not on {device}: {why}", PlacementWarning
+            )
 
     def is_array(self, kind: type) -> bool:
         return issubclass(kind, sys.modules["cupy"].ndarray)

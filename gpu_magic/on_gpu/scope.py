@@ -14,6 +14,7 @@ from gpu_magic.frameworks import get, imported, known
 from gpu_magic.frameworks.post_import import PostImportHook
 from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.frameworks.uses import Evidence
+from gpu_magic.process.drivers import driver
 from gpu_magic.process.physical import LazySnapshot, locate, running
 from gpu_magic.public import public
 from gpu_magic.text import listed
@@ -241,7 +242,9 @@ class Scope:
         if used or all(device.kind == "cpu" for device in self.devices):
             return ""
         # The code uses no framework. Ask one that allocates no memory for this, or else the machine.
-        if any(not self._first_problem(framework) for framework in frameworks if _is_cheap(framework)):
+        can_start = not driver().is_started()
+        asked = (one for one in frameworks if not (can_start and one.is_waiting(self.devices[0])))
+        if any(not self._first_problem(framework) for framework in asked if _is_cheap(framework)):
             return ""
         return next(filter(None, map(self._problem_here, self.devices)), "")
 
@@ -312,7 +315,8 @@ class Scope:
         module, waits = framework.module, False
 
         def ask() -> bool:
-            return is_used or self._uses(module)
+            has_started = not framework.preallocates and driver().is_started()
+            return is_used or has_started or self._uses(module)
 
         try:
             if self._mirror:

@@ -10,6 +10,7 @@ import pytest
 
 from gpu_magic import on_gpu
 from gpu_magic.frameworks import get
+from gpu_magic.testing import simulate
 from tests.conftest import torch_build
 from tests.programs.cells import run, shell_with_magics
 from tests.programs.errors import placement_error
@@ -113,6 +114,20 @@ def test_torch_in_a_task():
     run(shell, "%%on_gpu 3 --background job\ncupy, makes()")
     task = run(shell, "job = gpu_magic.tasks()['job']\njob.join()\njob")
     return [task.result[1], made_by_torch(), str(task).partition(" · ")[0]]
+
+
+def nothing_in(device):
+    with on_gpu(device):
+        pass
+
+
+@gives(["cuda:1 cannot be used: the GPUs here are SIMULATED, and nothing runs on them.", False])
+def test_cupy_that_is_not_used():
+    """Return why a block cannot run that uses no framework, and whether CuPy was asked, which starts CUDA."""
+    import cupy
+
+    with simulate("4xA100-80GB"):
+        return [placement_error(nothing_in, 1), cupy.cuda.runtime.has_started]
 
 
 def imports_keras(device):

@@ -17,6 +17,7 @@ import pytest
 
 from gpu_magic import on_gpu
 from gpu_magic.frameworks import device_of, get
+from gpu_magic.testing import simulate, start_cuda
 from tests.programs.cells import run_guide
 from tests.programs.errors import placement_error
 from tests.programs.runner import ELSEWHERE, gives
@@ -173,6 +174,44 @@ def test_of_cupy():
     found += [by_cupy(), *at_once([in_block, 1], [in_block, 2], here=[in_block, 3]), by_cupy()]
     with on_gpu("cuda:0"):  # which does not name JAX, that has not started
         return [*found, by_cupy(), sys.modules["jax"].config.jax_default_device]
+
+
+def hidden_cupy():
+    return sys.modules["cupy"].ones(2).device.id
+
+
+def beside_cupy(device, work=lambda: None):
+    """Return where a block runs that uses PyTorch, and what it does besides."""
+    with on_gpu(device):
+        return [torch.ones(1).device, work()]
+
+
+def starts_cuda_and_uses_cupy():
+    start_cuda()
+    return hidden_cupy()
+
+
+RAN_ELSEWHERE = (
+    "CuPy ran on cuda:0, not on cuda:2: CUDA had not started, and the code does not name CuPy. "
+    "CUDA has started now: run this again."
+)
+
+
+@gives(
+    [
+        *(["pretend:1", None], False),  # whether CuPy has called CUDA
+        *(["pretend:2", 0], [RAN_ELSEWHERE], ["pretend:2", 2], 0),
+    ]
+)
+def test_cupy_beside():
+    """Blocks for PyTorch, where CuPy is imported: before CUDA has started, where it starts, and after that."""
+    found = [beside_cupy(1), cupy.cuda.runtime.has_started]
+    with simulate("4xA100-80GB"), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found.append(beside_cupy(2, starts_cuda_and_uses_cupy))
+        found.append([str(one.message) for one in caught])
+        found.append(beside_cupy(2, hidden_cupy))
+    return [*found, by_cupy()]
 
 
 def logged(function):

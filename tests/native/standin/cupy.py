@@ -10,6 +10,7 @@ import types
 import numpy as np
 
 _here = threading.local()
+_made = {}  # the bytes of all arrays that were ever made, by their devices
 
 
 class CUDARuntimeError(RuntimeError):
@@ -17,12 +18,14 @@ class CUDARuntimeError(RuntimeError):
 
 
 def getDeviceCount():  # noqa: N802 - CUDA's name
+    runtime.has_started = True
     if os.environ.get("CUPY_STANDIN_BROKEN"):
         raise CUDARuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
     return 4
 
 
 def getDevice():  # noqa: N802
+    runtime.has_started = True
     return getattr(_here, "device", 0)
 
 
@@ -67,6 +70,7 @@ class ndarray:  # noqa: N801
     def __init__(self, shape, dtype=float, memptr=None, strides=None):
         if memptr is None:
             size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            _made[getDevice()] = _made.get(getDevice(), 0) + size
             memptr = MemoryPointer(Memory(np.empty(size, np.uint8), Device()), 0)
         self.data, self.device = memptr, memptr.device
         offset = memptr.ptr - memptr.mem.ptr
@@ -98,6 +102,9 @@ def ones(shape):
 
 
 class _Pool:
+    def total_bytes(self):
+        return _made.get(getDevice(), 0)
+
     def free_bytes(self):
         return 0
 
@@ -118,6 +125,7 @@ def get_default_pinned_memory_pool():
 
 uint8 = np.uint8
 runtime = types.SimpleNamespace(
+    has_started=False,  # not of CuPy's: whether CUDA's runtime was called
     getDeviceCount=getDeviceCount,
     getDevice=getDevice,
     CUDARuntimeError=CUDARuntimeError,
