@@ -155,7 +155,7 @@ class CallFailed(GpuMagicError, RuntimeError):  # noqa: N818 - like CommandFaile
 
 
 class MeasurementError(GpuMagicError, RuntimeError):
-    """The block has not ended, so it has no record yet."""
+    """The block has not ended, so it has no record yet, and its `gpu_time` cannot measure another block."""
 
 
 class CudaInitializedWarning(UserWarning):

@@ -62,8 +62,13 @@ def gpu_time(label: str = "") -> GpuTime:
     Returns
     -------
     GpuTime
-        A context manager, which you can use again. After the block, `usage` is its record, which is also the
-        last one of `history()`.
+        A context manager, which you can use again after its block has ended. `usage` is then the record of
+        the block, which is also the last one of `history()`.
+
+    Raises
+    ------
+    MeasurementError
+        A block starts while another block of the same context manager runs. That block has not started.
 
     """
     return GpuTime(label)
@@ -88,6 +93,7 @@ class GpuTime:
     def __init__(self, label: str = "") -> None:
         self._label = str(label)
         self._usage: CellUsage | None = None
+        self._is_running = False
 
     @property
     @public
@@ -99,13 +105,25 @@ class GpuTime:
 
     @public
     def __enter__(self) -> Self:
-        self._block = recorder().begin(reset=True)
+        was_running, self._is_running = self._is_running, True
+        if was_running:
+            raise MeasurementError(
+                "This gpu_time measures another block. Use a new one: gpu_magic.gpu_time()"
+            )
+        try:
+            self._block = recorder().begin(reset=True)
+        except BaseException:  # Python does not call __exit__ then
+            self._is_running = False
+            raise
         return self
 
     @public
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._usage = recorder().end(self._block, self._label, has_failed=kind is not None)
-        recorder().kept.append(self._usage)
+        try:
+            self._usage = recorder().end(self._block, self._label, has_failed=kind is not None)
+            recorder().kept.append(self._usage)
+        finally:
+            self._is_running = False
 
 
 @dataclass(slots=True)

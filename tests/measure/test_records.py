@@ -308,6 +308,18 @@ def test_the_peak_of_frameworks_on_one_device_through_a_block_within(
         assert (gpu.name, gpu.peak, gpu.is_exact, gpu.stayed) == ("pretend:0", peak, True, 2 * GIB)
 
 
+def test_a_block_within_itself_is_refused_and_measured_again_later(machine: Machine) -> None:
+    measured = gpu_magic.gpu_time("again")
+    with measured:
+        with pytest.raises(gpu_magic.MeasurementError):
+            measured.__enter__()
+        assert len(gpu_magic.history()) == 0
+    outer = measured.usage
+    with measured:
+        pass
+    assert [*gpu_magic.history()] == [outer, measured.usage]
+
+
 def test_a_gpu_that_the_block_does_not_touch() -> None:
     five, six = (pool(allocations=count) for count in (5, 6))
     still, made = (block_of(reading(0.0, JAX=five), reading(1.0, JAX=last)) for last in (five, six))
