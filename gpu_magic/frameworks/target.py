@@ -28,9 +28,9 @@ __all__ = [
 ]
 
 _EXPECTED = "0, cuda:0, /GPU:0, smi:3 (nvidia-smi's number), a UUID prefix (GPU-8f3a), cpu, cpu:2 or xpu:0"
-# TensorFlow's names can start with a job, and contain "device:".
+# TensorFlow's names can start with the job of this process, and contain "device:".
 _SPELLING = re.compile(
-    r"(?:/job:\w+/replica:\d+/task:\d+)?/?(?:(?:physical_)?device:)?([a-z]\w*?):([0-9]{1,4})", re.IGNORECASE
+    r"(?:/job:localhost/replica:0/task:0)?/?(?:(?:physical_)?device:)?([a-z]\w*?):([0-9]{1,4})", re.IGNORECASE
 )
 # The text of `{device}` for device objects of TensorFlow and CuPy, and the device that they name.
 _OBJECTS = (
@@ -115,7 +115,7 @@ def parse_targets(text: str) -> tuple[Target, ...]:
     if "" in entries:
         raise PlacementError("A comma has no device beside it. Name devices like this: 0,1")
     targets = tuple(map(_target, entries))
-    if len(set(targets)) < len(targets):
+    if len(set(map(str, targets))) < len(targets):  # `0` and `cuda:0` are one device
         raise PlacementError(f"{asked!r} names a device twice. Try {asked.partition(',')[0]}")
     return targets
 

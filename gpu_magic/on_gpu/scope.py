@@ -226,7 +226,9 @@ class Scope:
             self.devices = tuple(locate(target, self.machine) for target in self._wish.targets)
         except PlacementError as error:
             return str(error)
-        return ""
+        names = list(map(str, self.devices))
+        twice = [name for name in names if names.count(name) > 1]
+        return f"{listed(map(str, self._wish.targets))} name {twice[0]} twice." if twice else ""
 
     def _problem_before(self, frameworks: Sequence[Framework]) -> str:
         """Return why the block cannot run on the devices, as a sentence. Empty if it can."""

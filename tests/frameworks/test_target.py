@@ -59,6 +59,8 @@ def test_several() -> None:
         ("{n}", "not a variable"),
         ("0,,1", "A comma has no device beside it. Name devices like this: 0,1"),
         ("1,1,0", "names a device twice"),
+        ("cuda:0,1,/GPU:0", "names a device twice. Try cuda:0"),
+        ("/job:worker/replica:0/task:1/device:GPU:0", "is not a device"),
         ("auto", "'auto' does not name a device. First run %gpus auto, then name 0 here."),
         ("all but 3", "'all but 3' is not a device. Expected 0"),
         ("99999", "is not a device"),

@@ -133,6 +133,8 @@ def test_without_a_framework_the_machine_says_why_and_a_physical_gpu_has_both_na
         assert "cuda:0 cannot be used: the GPUs here are SIMULATED" in no_framework
         both_names = refused("import quipu\nwith on_gpu('smi:3'): found.append(quipu)")
         assert "smi:3 (cuda:3) cannot be used: Quipu has 1." in both_names
+        twice = refused("with on_gpu('smi:3,cuda:3', mirror=True): found.append(1)")
+        assert twice == "smi:3 and cuda:3 name cuda:3 twice."
 
 
 # Imports inside
