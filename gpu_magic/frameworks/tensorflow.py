@@ -291,13 +291,15 @@ def _cuda_ordinals(kind: str) -> list[int]:
 
 
 def _logical_device(device: str) -> LogicalDevice | str:
-    """Convert a device of TensorFlow to gpu_magic's. Return TensorFlow's name for neither a CPU nor a GPU."""
+    """Convert a CPU or GPU of this process. Return TensorFlow's name of another device."""
     kind, _, index = device.rpartition("device:")[2].partition(":")
-    if kind not in ("CPU", "GPU") or not index.isdecimal():
+    is_of_another_worker = device.startswith("/job:") and not device.startswith(f"{_JOB}/")
+    if is_of_another_worker or kind not in ("CPU", "GPU") or not index.isdecimal():
         return device
     if kind == "CPU":
         return LogicalDevice("cpu", int(index))
-    return LogicalDevice("gpu", _cuda_ordinals("GPU")[int(index)], "cuda")
+    ordinals = _cuda_ordinals("GPU")
+    return LogicalDevice("gpu", ordinals[int(index)], "cuda") if int(index) < len(ordinals) else device
 
 
 def _restore(settings: dict[Any, Any], before: dict[Any, Any], gpus: Sequence[Any]) -> None:

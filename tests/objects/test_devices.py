@@ -302,3 +302,12 @@ def test_odd_objects_are_passed_over_and_each_type_is_warned_of_once(run: Runner
     assert len(said) == len(set(said))
     for kind, error in (("Raising", "RuntimeError"), ("WithoutStorage", "TypeError")):
         assert any(f"{kind}'> cannot be searched ({error})" in one for one in said)
+
+
+@gives([{"cpu": 12, "/job:worker/replica:0/task:0/device:CPU:0": 8}])
+def test_tensors_of_another_worker():
+    server = tf.distribute.Server({"worker": ["localhost:0"]}, "worker", 0)
+    tf.config.experimental_connect_to_host(server.target.partition("//")[2])
+    with tf.device("/job:worker/replica:0/task:0/device:CPU:0"):
+        there = tf.ones(2)
+    return [devices_of(tf.ones(3), there)]

@@ -133,7 +133,10 @@ def test_mirrored():
     return [*found, *at_once([in_block], here=[beside]), tf.distribute.has_strategy(), by_tensorflow()]
 
 
-@gives(["cuda:1", "cuda:1"])
+OF_ANOTHER_WORKER = "/job:worker/replica:0/task:1/device:GPU:0"
+
+
+@gives(["cuda:1", "cuda:1", "/device:GPU:7", OF_ANOTHER_WORKER])
 def test_names_of_gpus():
     """TensorFlow's GPU:0 is CUDA's second one if only that is visible to it."""
     eager = sys.modules["tensorflow.python.eager.context"].context()
@@ -141,7 +144,8 @@ def test_names_of_gpus():
     eager._initialize_physical_devices()
     eager._physical_devices += gpus  # as on a machine with two
     eager._visible_device_list = gpus[1:]
-    return [device_of(gpus[1]), device_of(tf.config.LogicalDevice("/device:GPU:0", "GPU"))]
+    names = ("/device:GPU:0", "/device:GPU:7", OF_ANOTHER_WORKER)
+    return [device_of(gpus[1]), *(device_of(tf.config.LogicalDevice(name, "GPU")) for name in names)]
 
 
 @gives(["cpu:2", *[JAX_CPU[2]] * 4, JAX_CPU[0], JAX_CPU[0]])
