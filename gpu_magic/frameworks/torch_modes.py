@@ -36,6 +36,16 @@ _MAIN = threading.main_thread().ident
 _normal, _pin_memory = torch.normal, torch.Tensor.pin_memory
 
 
+class _Entered(threading.local):
+    """The device modes of this thread."""
+
+    def __init__(self) -> None:
+        self.modes: list[DeviceMode] = []
+
+
+_entered = _Entered()
+
+
 class DeviceMode(_Context):  # type: ignore[misc] # the type checker does not see PyTorch
     """`torch.device` as a context manager that also supports generators of another device and `pin_memory`.
 
@@ -47,6 +57,7 @@ class DeviceMode(_Context):  # type: ignore[misc] # the type checker does not se
         default, current = getattr(_global, "device_context", None), getattr(_module, "CURRENT_DEVICE", None)
         before = _take_modes()
         self._before = before, default, current
+        _entered.modes.append(self)
         _push(self)
         if before:
             _put_modes([one for one in before if not isinstance(one, _Context)])
@@ -56,6 +67,8 @@ class DeviceMode(_Context):  # type: ignore[misc] # the type checker does not se
             _module.CURRENT_DEVICE = self.device
 
     def __exit__(self, *exc_info: object) -> None:
+        if self in _entered.modes:  # else a generator ends it in another thread
+            _entered.modes.remove(self)
         before, _global.device_context, current = self._before
         now = _take_modes()
         if before or now != [self]:  # keep the user's own modes that the block leaves open
@@ -162,12 +175,12 @@ def _put_modes(modes: list[Any]) -> None:
 
 
 def _use_cpu_in_child() -> None:
-    """Make a forked child, such as a DataLoader's worker, use the CPU, because it cannot use CUDA."""
-    modes = _take_modes()
-    for mode in modes:
-        if isinstance(mode, DeviceMode):
-            mode.device = torch.device("cpu")
-    _put_modes(modes)
+    """Make a forked child, such as a DataLoader's worker, use the CPU, because it cannot use CUDA.
+
+    Python cannot unregister this function. Outside of blocks, the function does nothing.
+    """
+    for mode in _entered.modes:
+        mode.device = torch.device("cpu")
 
 
 if hasattr(os, "register_at_fork"):
