@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["output_of_cell"]
+__all__ = ["output_of_cell", "restore_senders"]
 
 # The header of the message that requested the cell, in the threads that the cell started.
 _header: ContextVar[dict[str, Any]] = ContextVar("gpu_magic_parent_header")
+# The senders that have such a variable, and their own types.
+_changed: list[tuple[Any, type]] = []
 
 
 def output_of_cell(shell: Any) -> Callable[[Callable[[], None]], None]:
@@ -31,11 +33,24 @@ def output_of_cell(shell: Any) -> Callable[[Callable[[], None]], None]:
     return context.run
 
 
+def restore_senders() -> None:
+    """Give the senders their own types again. The output of a thread then goes to the cell that runs."""
+    while _changed:
+        sender, kind = _changed.pop()
+        ours = vars(sender)
+        latest, write = ours.pop("_latest_header"), ours.pop("_write_of_cells", None)
+        sender.__class__ = kind
+        sender.parent_header = latest
+        if write is not None and write != kind.write.__get__(sender):  # type: ignore[attr-defined] # a stream
+            sender.write = write
+
+
 def _give_variable(sender: Any) -> None:
     """Make a sender look up the cell in `_header` first."""
     kind = type(sender)
     if hasattr(kind, "_sends_by_context"):
         return
+    _changed.append((sender, kind))
     latest, write = sender.parent_header, getattr(sender, "write", None)
     is_stream = hasattr(sender, "pub_thread")
     sender.__class__ = _stream_type(kind) if is_stream else _sender_type(kind)

@@ -22,6 +22,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 # What a cell in the background does until the test says so, by a file.
 UNTIL_GO = "import time, pathlib\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.01)\n"
 UNTIL_DONE = UNTIL_GO.replace("'go'", "'done'")
+VERSIONS = [HERE, *(pytest.param(old, marks=pytest.mark.nightly) for old in ("6.17.1", "6.30.1", "7.3.0"))]
 CUINIT = 'import ctypes; ctypes.CDLL("libcuda.so.1").cuInit(0)'
 
 
@@ -67,10 +68,7 @@ def test_a_kernel_that_is_shut_down_does_not_wait_for_it(kernel: Kernel) -> None
 
 
 @pytest.mark.timeout(600)  # may install an older ipykernel first
-@pytest.mark.parametrize(
-    "version",
-    [HERE, *(pytest.param(old, marks=pytest.mark.nightly) for old in ("6.17.1", "6.30.1", "7.3.0"))],
-)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_output_comes_below_its_own_cell_also_in_older_ipykernels(
     start_kernel: Callable[..., Kernel], ipykernel: Callable[[str], str], version: str, tmp_path: Path
 ) -> None:
@@ -100,3 +98,21 @@ def test_output_comes_below_its_own_cell_also_in_older_ipykernels(
     assert work.startswith("eval: running on the CPU\nprinted\n<'displayed'>\nwarned\n-----")
     assert other == "begins\nends\n"
     assert last == "last\n<'displayed, too'>\n<'value'>\n"
+
+
+@pytest.mark.timeout(600)  # may install an older ipykernel first
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_kernel_s_senders_are_as_before_once_it_is_unloaded(
+    start_kernel: Callable[..., Kernel], ipykernel: Callable[[str], str], version: str
+) -> None:
+    kernel = start_kernel() if version == HERE else start_kernel(PYTHONPATH=f"{ipykernel(version)}:{ROOT}")
+    senders = "(get_ipython().display_pub, get_ipython().displayhook, sys.stdout, sys.stderr)"
+    kernel.run(f"import sys\nsenders = {senders}\nbefore = [*map(type, senders)]")
+    kernel.run("%load_ext gpu_magic")
+    kernel.run("%%on_gpu cpu --background job\nprint('printed')")
+    kernel.run("%gpu_tasks wait job")
+    kernel.run("%unload_ext gpu_magic")
+    assert kernel.run(f"senders == {senders}").text == "True"
+    assert kernel.run("before == [*map(type, senders)]").text == "True"
+    shown = kernel.run("print('printed')\ndisplay('displayed')\n'value'")
+    assert (shown.stdout, shown.text) == ("printed\n", "'displayed''value'")
