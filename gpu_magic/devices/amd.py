@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.call_timeout import HUNG, IDENTITY_SECONDS, CallTimeout
 from gpu_magic.devices.model import UNKNOWN, Counters, Gpu, GpuProcess, GpuStatus, Inventory, Limits, Unknown
-from gpu_magic.devices.processes import ProcessTable
+from gpu_magic.devices.processes import ProcessTable, with_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -123,7 +123,8 @@ class Amd:
                 gpu or replace(card.gpu, problem=HUNG)
                 for card, gpu in zip(self._cards, self._timeout.call(reads, started), strict=True)
             )
-        return replace(self._machine, gpus=gpus)
+            machine = replace(self._machine, gpus=gpus)
+        return with_names(machine, self._processes.look_up)
 
     def limits(self, index: int) -> Limits:
         """Return the limits of the GPU with this rocm-smi number. See `Throttling` for the first look."""
@@ -165,6 +166,7 @@ class Amd:
             self._cards = [_Card(*one) for one in enumerate(handles)]
         for card in self._cards:  # kept, so that a lost GPU is still shown with its name
             card.is_found = False
+        self._processes = ProcessTable()  # a process can rename itself
         self._machine, self._opened_at = Inventory(), time.monotonic()
 
     def _list_handles(self) -> list[Any]:
@@ -245,11 +247,11 @@ class Amd:
         return UNKNOWN
 
     def _running(self, card: _Card, ask: Callable[..., Any]) -> tuple[GpuProcess, ...] | Unknown:
-        """Return the processes with memory on a GPU."""
+        """Return the processes with memory on a GPU, without names."""
         running: list[dict[str, Any]] | Unknown = ask("amdsmi_get_gpu_process_list", card.handle)
         if running is UNKNOWN:
             return UNKNOWN
-        return tuple([self._processes.look_up(one["pid"], _memory(one)) for one in running])
+        return tuple([GpuProcess(one["pid"], memory=_memory(one)) for one in running])
 
     def _ask(self, function: str, *arguments: Any, refusals: list[Exception] | None = None) -> Any:
         """Call a function of amdsmi. Return UNKNOWN if the library refuses or lacks the function."""

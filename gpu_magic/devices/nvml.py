@@ -38,7 +38,7 @@ from gpu_magic.devices.model import (
     Speed,
     Unknown,
 )
-from gpu_magic.devices.processes import ProcessTable
+from gpu_magic.devices.processes import ProcessTable, with_names
 from gpu_magic.errors import show_as
 from gpu_magic.interrupts import is_unasked
 
@@ -136,8 +136,10 @@ class Nvml:
         while True:
             with self._timeout.lock:
                 machine, starting = self._look()
+                library = self._library
             if not starting or is_unasked() or time.monotonic() >= self._start_until:
-                return machine
+                # On this thread: a name that is slow to find is no sign of a driver that hangs.
+                return machine if library is None else with_names(machine, library.processes.look_up)
             try:
                 # Without the lock, so that other threads get an answer meanwhile.
                 while any(map(self._timeout.hangs, starting)) and time.monotonic() < self._start_until:
@@ -181,7 +183,7 @@ class Nvml:
 
     def look_up(self, pid: int) -> GpuProcess:
         """Return the facts about a process that the driver has listed, except its memory."""
-        found: GpuProcess = (self._library.processes if self._library else ProcessTable()).look_up(pid)
+        found: GpuProcess = (self._library.processes if self._library else ProcessTable()).look_up([pid])[pid]
         return found
 
     def close(self) -> None:
@@ -298,16 +300,16 @@ class Nvml:
         return replace(instance, memory_total=total, status=status)
 
     def _running(self, handle: Any) -> tuple[GpuProcess, ...] | Unknown:
-        """Return the processes with compute memory, not those that only draw (a desktop)."""
+        """Return the processes with compute memory, not those that only draw (a desktop). Without names."""
         running = _processes(handle)
-        if running is UNKNOWN or self._library is None:
+        if running is UNKNOWN:
             return UNKNOWN
         since = int(self._watched_from * 1e6)
         work = _work(handle, since) if running and since else UNKNOWN
         found = []
         for pid, memory in running.items():
             share = UNKNOWN if work is UNKNOWN else work.get(pid, 0)
-            found.append(self._library.processes.look_up(pid, memory, share))
+            found.append(GpuProcess(pid, memory=memory, work=share))
         return tuple(found)
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import re
 import time
 from dataclasses import replace
-from functools import cache
+from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpu_magic.devices.call_timeout import CallTimeout
 from gpu_magic.devices.model import UNKNOWN, GpuProcess, Unknown, idle_text
 from gpu_magic.text import age_text, bytes_text, printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Sequence
+    from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
+
+    from gpu_magic.devices.model import Inventory
 
 __all__ = [
     "ProcessNames",
@@ -29,6 +34,7 @@ __all__ = [
     "read_process",
     "read_python_line",
     "start_of",
+    "with_names",
 ]
 
 # The initial PID namespace's inode is a constant of Linux (PROC_PID_INIT_INO, linux/proc_ns.h).
@@ -38,6 +44,12 @@ _MOST_KEPT = 4096
 _NOTEBOOK = b"JPY_SESSION_NAME="  # jupyter_server sets it for each kernel: the path of its notebook
 _PIECE, _MOST_PIECES = 16 << 10, 64  # bytes of a read, and the most reads: 1 MiB of an environment
 _MOST_ANCESTORS = 64  # limits the work for a long chain of processes
+_FAILED_FOR = 60.0  # seconds for which a user has no name after a failed look-up. The database can recover
+
+# The command line and the environment of a process that hangs in the driver can hang, too: reading them needs
+# the process's memory. A remote user database can take seconds. The other files of /proc always answer.
+_timeout = CallTimeout(2.0)
+_owners: dict[int, tuple[str, float]] = {}  # by user ID: the name, and until when it is kept
 
 
 class ProcessTable:
@@ -55,57 +67,110 @@ class ProcessTable:
         self._known: dict[int, tuple[tuple[int, float, int, int], GpuProcess]] = {}
         self._numbers_are_ours = numbers_are_ours()
 
-    def look_up(self, pid: int, memory: int | Unknown = UNKNOWN, work: int | Unknown = UNKNOWN) -> GpuProcess:
-        """Return a process with its bytes on a GPU. All else is UNKNOWN if it cannot be seen or has ended."""
-        if not self._numbers_are_ours:
-            return GpuProcess(pid, memory=memory, work=work)
-        try:
-            found = os.stat(f"/proc/{pid}")  # noqa: PTH116 - pathlib takes twice as long
-        except OSError:
-            return GpuProcess(pid, memory=memory, work=work)
-        # With this process's PID, because `mine` differs in a forked child.
-        key = found.st_ino, found.st_ctime, found.st_uid, os.getpid()
-        known, process = self._known.get(pid, (None, None))
-        if process is None or known != key:
-            process = read_process(pid)
-        age = age_of(process.started)
-        if (process.memory, process.age, process.work) != (memory, age, work):
-            process = replace(process, memory=memory, age=age, work=work)
-        if len(self._known) >= _MOST_KEPT:  # a kernel can run for weeks and see many processes
+    def look_up(self, pids: Iterable[int]) -> dict[int, GpuProcess]:
+        """Return processes by PID. All else is UNKNOWN for one that cannot be seen or has ended."""
+        found = {pid: GpuProcess(pid) for pid in pids}
+        new = {}
+        for pid in found if self._numbers_are_ours else ():
+            with contextlib.suppress(OSError):
+                stat = os.stat(f"/proc/{pid}")  # noqa: PTH116 - pathlib takes twice as long
+                # With this process's PID, because `mine` differs in a forked child.
+                key = stat.st_ino, stat.st_ctime, stat.st_uid, os.getpid()
+                known, process = self._known.get(pid, (None, found[pid]))
+                if known == key:
+                    owner, age = owner_name(stat.st_uid), age_of(process.started)
+                    found[pid] = replace(process, owner=owner, age=age)
+                else:
+                    new[pid] = key
+        if len(self._known) + len(new) > _MOST_KEPT:  # a kernel can run for weeks and see many processes
             self._known.clear()
-        self._known[pid] = key, process
-        return process
+        for pid, process in read_processes(new).items():
+            found[pid] = process
+            if process.name is not UNKNOWN:  # a process that hangs has its name later
+                self._known[pid] = new[pid], process
+        return found
+
+
+def with_names(
+    machine: Inventory, look_up: Callable[[Collection[int]], Mapping[int, GpuProcess]]
+) -> Inventory:
+    """Return a machine whose processes have only a PID and figures, with the facts that `look_up` returns."""
+    statuses = [*(gpu.status for gpu in machine), *(part.status for gpu in machine for part in gpu.mig)]
+    listed = [status.processes for status in statuses if status.processes is not UNKNOWN]
+    pids = {one.pid for processes in listed for one in processes}
+    if not pids:
+        return machine
+    found = look_up(pids)
+
+    def named(part: Any) -> Any:
+        status = part.status
+        if status.processes is UNKNOWN or not status.processes:
+            return part
+        processes = [replace(found[one.pid], memory=one.memory, work=one.work) for one in status.processes]
+        return replace(part, status=replace(status, processes=tuple(processes)))
+
+    gpus = [named(replace(gpu, mig=tuple(map(named, gpu.mig))) if gpu.mig else gpu) for gpu in machine]
+    return replace(machine, gpus=tuple(gpus))
 
 
 def read_process(pid: int) -> GpuProcess:
     """Read a process of this PID namespace from /proc. `started` is UNKNOWN if it has ended."""
-    try:
-        uid = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116
-    except OSError:
-        return GpuProcess(pid)
-    is_own, started = _is_own(pid), start_of(pid)
-    return GpuProcess(
-        pid,
-        _name(pid),
-        owner_name(uid),
-        UNKNOWN,
-        is_mine(pid),
-        is_own,
-        _notebook(pid) if is_own else "",
-        started,
-        age_of(started),
-    )
+    return read_processes([pid])[pid]
 
 
-@cache
+def read_processes(pids: Iterable[int]) -> dict[int, GpuProcess]:
+    """Read processes likewise, together, so that several that hang take no longer than one.
+
+    The name of a process that hangs is UNKNOWN, and its notebook is empty.
+    """
+    found, users = {}, {}
+    for pid in pids:
+        found[pid] = GpuProcess(pid)
+        with contextlib.suppress(OSError):
+            users[pid] = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116
+            started = start_of(pid)
+            found[pid] = replace(
+                found[pid], mine=is_mine(pid), is_own=_is_own(pid), started=started, age=age_of(started)
+            )
+    names = _in_time([(pid, partial(_name_and_notebook, pid, found[pid].is_own)) for pid in users])
+    for (pid, uid), answer in zip(users.items(), names, strict=True):
+        name, notebook = answer or (UNKNOWN, "")
+        found[pid] = replace(found[pid], name=name, notebook=notebook, owner=owner_name(uid))
+    return found
+
+
+def _name_and_notebook(pid: int, is_own: bool) -> tuple[str | Unknown, str]:
+    return _name(pid), _notebook(pid) if is_own else ""
+
+
+def _in_time(calls: Sequence[tuple[Hashable, Callable[[], Any]]]) -> list[Any]:
+    """Make calls that can hang. None for one that hangs, now or since an earlier call with its key."""
+    with _timeout.lock:
+        try:
+            return _timeout.call(calls)
+        finally:
+            _timeout.close()  # its thread: new processes and users are rare
+
+
 def owner_name(uid: int) -> str:
-    """Return a user's name for display: printable, and not too long. `uid 1234` if there is none."""
+    """Return a user's name for display: printable, and not too long.
+
+    `uid 1234` if there is none, or if the user database does not answer in time. One call for all users can
+    hang, so a database that hangs is waited for once.
+    """
+    if time.monotonic() >= _owners.get(uid, ("", -math.inf))[1]:
+        _in_time([("users", partial(_find_owner, uid))])
+    return _owners.get(uid, (f"uid {uid}", 0.0))[0]
+
+
+def _find_owner(uid: int) -> None:
+    """Keep a user's name, also if the call ends after it was abandoned."""
     import pwd  # not on Windows
 
     try:
-        return name_text(pwd.getpwuid(uid).pw_name)
+        _owners[uid] = name_text(pwd.getpwuid(uid).pw_name), math.inf
     except KeyError:
-        return f"uid {uid}"
+        _owners[uid] = f"uid {uid}", time.monotonic() + _FAILED_FOR
 
 
 def numbers_are_ours() -> bool:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pynvml
@@ -17,12 +18,14 @@ import pytest
 
 import gpu_magic
 from gpu_magic.devices.call_timeout import CallTimeout
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.devices.nvml import Nvml
 from gpu_magic.interrupts import postponed_interrupts
 from gpu_magic.panel.state import PageViewer, panel_state
 from gpu_magic.testing import Machine, simulate
+from tests import processes
 from tests.conftest import IMPATIENT, LIMIT, ROOT
-from tests.machine import CARDS, Driver, clean_environment, environment
+from tests.machine import AMD_CARDS, CARDS, GIB, Driver, amd_environment, clean_environment, environment
 from tests.processes import until
 
 if TYPE_CHECKING:
@@ -339,3 +342,33 @@ def test_gpus_behind_several_that_hang_are_read_the_next_time(impatient: Nvml) -
         for event in events:
             event.set()
         until(lambda: not any(hangs(impatient.inventory())))
+
+
+@processes.sees_processes
+@pytest.mark.parametrize("is_amd", [False, True])
+def test_a_user_database_and_a_process_that_hang_are_no_driver_that_hangs(
+    fresh: Fresh, native: Path, native_amd: Path, tmp_path: Path, *, is_amd: bool
+) -> None:
+    os.mkfifo(fifo := tmp_path / "cmdline")  # opening it waits for a writer
+    with processes.running(processes.WAITS, tmp_path / "train.py") as process:
+        card = replace((AMD_CARDS if is_amd else CARDS)[0], processes=((process.pid, 5 * GIB),))
+        Driver((card,)).write(state := tmp_path / "machine")
+        found = fresh(
+            f"""
+            import os, pwd, threading
+            import gpu_magic
+
+            opens = os.open
+            os.open = lambda file, *flags: opens(
+                {str(fifo)!r} if file == "/proc/{process.pid}/cmdline" else file, *flags
+            )
+            pwd.getpwuid = lambda uid: threading.Event().wait()
+            for _ in range(2):
+                (gpu,) = gpu_magic.gpus()
+                (one,) = gpu.status.processes
+                print([gpu.problem, one.pid, one.memory >> 30, one.name, one.owner, one.is_own])
+            """,
+            **(amd_environment(native_amd, state) if is_amd else environment(native, state)),
+        )
+    expected = ["", process.pid, 5, UNKNOWN, f"uid {os.getuid()}", True]
+    assert found.splitlines() == [str(expected)] * 2

@@ -9,7 +9,7 @@ import re
 import threading
 import time
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +18,7 @@ from gpu_magic.devices.processes import name_text
 from gpu_magic.errors import SimulationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from gpu_magic.devices.model import ComputeMode
 
@@ -309,22 +309,27 @@ class Machine:
             if key in self._hanging:
                 self._hanging[key].wait()
 
-    def look_up(self, pid: int, memory: int | Unknown = UNKNOWN, work: int | Unknown = UNKNOWN) -> GpuProcess:
-        """Return the facts about a process, as from /proc on a real machine."""
+    def look_up(self, pids: Iterable[int]) -> dict[int, GpuProcess]:
+        """Return processes by PID, as from /proc on a real machine."""
+        running: dict[int, SimulatedProcess] = {}
         for gpu in self.gpus:
             for process in chain(gpu.processes, *(instance.processes for instance in gpu.mig)):
-                if process.pid == pid and process.owner is not UNKNOWN:
-                    mine = pid == os.getpid()
-                    is_own = process.is_own or mine
-                    name, owner = name_text(process.name), name_text(process.owner)
-                    notebook = process.notebook if is_own else ""
-                    known = GpuProcess(pid, name, owner, memory, mine, is_own, notebook, age=process.age)
-                    return replace(known, work=work)
-        return GpuProcess(pid, memory=memory, work=work)
+                if process.owner is not UNKNOWN:
+                    running.setdefault(process.pid, process)
+        return {pid: _seen(running[pid]) if pid in running else GpuProcess(pid) for pid in pids}
 
     def make_uuid(self, what: str) -> uuid.UUID:
         """Return a UUID that depends on the profile, the seed and `what`, the thing that it names."""
         return uuid.uuid5(_NAMESPACE, f"{self.profile}/{self.seed}/{what}")
+
+
+def _seen(process: SimulatedProcess) -> GpuProcess:
+    """Return what this user sees of a process, without its figures."""
+    mine = process.pid == os.getpid()
+    is_own = process.is_own or mine
+    notebook = process.notebook if is_own else ""
+    name, owner = name_text(process.name), name_text(process.owner)
+    return GpuProcess(process.pid, name, owner, UNKNOWN, mine, is_own, notebook, age=process.age)
 
 
 def _parse_profile(profile: str) -> list[tuple[Model, tuple[str, ...]]]:
