@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import sys
 import time
 from ctypes import byref, c_uint, sizeof
@@ -56,6 +57,12 @@ _LOOK_SECONDS = 0.02
 _SIMULATED = "gpu_magic.devices.simulated"
 
 _ROOM = 64  # processes listed in one call
+_LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
+_LIST_BEFORE_R510 = "nvmlDeviceGetComputeRunningProcesses_v2"
+# From 535.43 on and before 535.98, version 3 writes 32 bytes for each process instead of 24, and so beyond
+# the end of the array. NVIDIA added a field without a new version, and removed it (wookayin/gpustat#161,
+# XuehaiPan/nvitop#89). Version 2 always writes 24 bytes.
+_WIDE_FROM, _WIDE_TO = 43, 98
 
 _NO_NVML = (
     "NVML is missing (libnvidia-ml.so.1), so figures and processes are unknown: in a container, "
@@ -98,6 +105,7 @@ class _Library(NamedTuple):
     number: int
     machine: Inventory
     processes: Any  # a ProcessTable, or the simulated machine
+    lister: str  # NVML's function that lists processes
 
 
 class Nvml:
@@ -169,13 +177,14 @@ class Nvml:
         """
         with self._timeout.lock:
             cards = [card for card in self._answering() if not _handles(card).keys().isdisjoint(uuids)]
+            lister = self._library.lister if self._library else _LIST
 
             def read(card: _Card) -> dict[str, Counters]:
                 handles = {uuid: handle for uuid, handle in _handles(card).items() if uuid in uuids}
                 found = dict.fromkeys(handles, Counters())
                 with contextlib.suppress(pynvml.NVMLError):  # the GPU is lost
                     for uuid, handle in handles.items():
-                        found[uuid] = _counters(handle, since, with_energy=with_energy)
+                        found[uuid] = _counters(handle, since, lister, with_energy=with_energy)
                 return found
 
             answers = self._each(cards, read)
@@ -301,7 +310,7 @@ class Nvml:
 
     def _running(self, handle: Any) -> tuple[GpuProcess, ...] | Unknown:
         """Return the processes with compute memory, not those that only draw (a desktop). Without names."""
-        running = _processes(handle)
+        running = _processes(handle, self._library.lister if self._library else _LIST)
         if running is UNKNOWN:
             return UNKNOWN
         since = int(self._watched_from * 1e6)
@@ -338,12 +347,18 @@ def _memory(handle: Any) -> tuple[int | Unknown, int | Unknown, int | Unknown]:
     return (UNKNOWN,) * 3 if memory is UNKNOWN else (memory.total, memory.used, memory.free)
 
 
-def _processes(handle: Any) -> dict[int, int | Unknown] | Unknown:
+def _processes(handle: Any, lister: str) -> dict[int, int | Unknown] | Unknown:
     """Return the bytes of each process with compute memory, by PID."""
-    before_r510 = (_list_processes, handle, "nvmlDeviceGetComputeRunningProcesses_v2")
-    newest = "nvmlDeviceGetComputeRunningProcesses_v3"
-    found: dict[int, int | Unknown] | Unknown = _ask(_list_processes, handle, newest, other=before_r510)
+    before_r510 = (_list_processes, handle, _LIST_BEFORE_R510)
+    found: dict[int, int | Unknown] | Unknown = _ask(_list_processes, handle, lister, other=before_r510)
     return found
+
+
+def _lister(driver_version: str | Unknown) -> str:
+    """Return the newest function of NVML that lists processes in entries of 24 bytes."""
+    match = re.match(r"535\.([0-9]{1,4})\b", str(driver_version))
+    is_wide = match is not None and _WIDE_FROM <= int(match[1]) < _WIDE_TO
+    return _LIST_BEFORE_R510 if is_wide else _LIST
 
 
 def _list_processes(handle: Any, function: str) -> dict[int, int | Unknown]:
@@ -363,7 +378,7 @@ def _list_processes(handle: Any, function: str) -> dict[int, int | Unknown]:
     return {pid: UNKNOWN if memory == hidden else memory for pid, memory, _, _ in found}
 
 
-def _counters(handle: Any, since: int | None, *, with_energy: bool) -> Counters:
+def _counters(handle: Any, since: int | None, lister: str, *, with_energy: bool) -> Counters:
     energy = UNKNOWN  # in millijoules
     if with_energy:
         energy = _ask("nvmlDeviceGetTotalEnergyConsumption", handle)
@@ -371,7 +386,7 @@ def _counters(handle: Any, since: int | None, *, with_energy: bool) -> Counters:
     return Counters(
         UNKNOWN if energy is UNKNOWN else energy / 1000,
         UNKNOWN if rates is UNKNOWN else rates.gpu,
-        _processes(handle),
+        _processes(handle, lister),
         UNKNOWN if since is None else _work(handle, since),
     )
 
@@ -421,13 +436,14 @@ def _open_library(before: _Library | None, simulate: str | None) -> _Library:
     # A simulated machine has its own processes. If the package was not imported, there is no such machine.
     simulated = sys.modules.get(_SIMULATED)
     pretended = simulated.machine_of(handle) if simulated else None
-    version = _ask("nvmlSystemGetCudaDriverVersion")  # 13000 for CUDA 13.0
+    driver, version = _ask("nvmlSystemGetDriverVersion"), _ask("nvmlSystemGetCudaDriverVersion")
     machine = Inventory(
-        driver_version=_ask("nvmlSystemGetDriverVersion"),
+        driver_version=driver,
+        # 13000 is CUDA 13.0.
         cuda_version=UNKNOWN if version is UNKNOWN else f"{version // 1000}.{version % 1000 // 10}",
         simulated=pretended.profile if pretended else "",
     )
-    return _Library(handle, count, machine, pretended or ProcessTable())
+    return _Library(handle, count, machine, pretended or ProcessTable(), _lister(driver))
 
 
 def _leave_simulation() -> None:

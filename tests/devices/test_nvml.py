@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,8 +16,11 @@ from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.request import parse
 from gpu_magic.gpus.select import select
 from gpu_magic.testing import simulate
+from tests.machine import CARDS, Driver, environment
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpu_magic.devices.model import ComputeMode
     from gpu_magic.devices.nvml import Nvml
     from gpu_magic.testing import Machine
@@ -164,6 +168,26 @@ def test_more_processes_than_one_call_lists_are_all_read(nvml: Nvml) -> None:
         counters = nvml.counters([gpu.uuid], 0)[gpu.uuid]
         assert counters.work == dict.fromkeys([one.pid for one in workers], 1)
         assert counters.memory == {one.pid: one.memory for one in (*workers, hidden, mine)}
+
+
+@pytest.mark.parametrize("driver", ["530.41.03", "535.43.02", "535.54.03", "535.86.05", "535.98", "550.54"])
+def test_a_driver_that_writes_wider_entries_is_asked_by_the_older_function(
+    fresh: Fresh, native: Path, tmp_path: Path, driver: str
+) -> None:
+    """With 50 processes, it would also write behind an array for 64."""
+    processes = tuple((5000 + number, number << 20) for number in range(1, 51))
+    Driver((replace(CARDS[0], processes=processes),), version=driver).write(state := tmp_path / "machine")
+    found = fresh(
+        """
+        import gpu_magic
+        from gpu_magic.process.session import current
+        (gpu,) = gpu_magic.gpus()
+        print({one.pid: one.memory for one in gpu.status.processes})
+        print(current().reader.counters([gpu.uuid], None)[gpu.uuid].memory)
+        """,
+        **environment(native, state),
+    )
+    assert found.splitlines() == [str(dict(processes))] * 2
 
 
 @pytest.mark.parametrize(

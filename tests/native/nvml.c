@@ -22,6 +22,7 @@ typedef struct { unsigned version; unsigned long long total, reserved, free, use
 typedef struct { unsigned gpu, memory; } Utilization;
 typedef struct { unsigned version, sensor, temperature; } Temperature;
 typedef struct { unsigned pid; unsigned long long bytes; unsigned gpu_instance, compute_instance; } Process;
+typedef struct { Process process; unsigned long long protected_bytes; } WideProcess;
 typedef struct { unsigned pid; unsigned long long at; unsigned sm, memory, encoder, decoder; } Work;
 typedef struct {
     char legacy[16];
@@ -345,24 +346,39 @@ int nvmlDeviceGetTemperatureV(Device device, Temperature *out)
     return out->sensor == 0 ? give_figure(view.card->temperature, &out->temperature) : INVALID_ARGUMENT;
 }
 
-int nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count, Process *out)
+/* Drivers from 535.43 on and before 535.98 write one more field for a process in version 3, in the caller's array. */
+static int is_wide(const char *driver)
 {
-    LOOK(look);
+    int minor = strncmp(driver, "535.", 4) ? 0 : atoi(driver + 4);
+    return minor >= 43 && minor < 98;
+}
+
+static int list(const struct view *view, unsigned *count, char *out, int may_be_wide)
+{
     unsigned room = *count;
-    *count = view.instance ? 0 : (unsigned)view.card->process_count; /* nobody works on an instance here */
+    *count = view->instance ? 0 : (unsigned)view->card->process_count; /* nobody works on an instance here */
     if (room < *count)
         return INSUFFICIENT_SIZE;
     for (unsigned i = 0; i < *count; i++) {
         /* -1 becomes NVML_VALUE_NOT_AVAILABLE, which is what Windows and WSL are told. */
-        uint64_t bytes = (uint64_t)view.card->processes[i].bytes;
-        out[i] = (Process){view.card->processes[i].pid, bytes, ~0u, ~0u};
+        uint64_t bytes = (uint64_t)view->card->processes[i].bytes;
+        WideProcess process = {{view->card->processes[i].pid, bytes, ~0u, ~0u}, 0};
+        size_t size = may_be_wide && is_wide(view->state.driver) ? sizeof process : sizeof process.process;
+        memcpy(out + i * size, &process, size);
     }
     return SUCCESS;
 }
 
+int nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count, Process *out)
+{
+    LOOK(look);
+    return list(&view, count, (char *)out, 1);
+}
+
 int nvmlDeviceGetComputeRunningProcesses_v2(Device device, unsigned *count, Process *out)
 {
-    return nvmlDeviceGetComputeRunningProcesses_v3(device, count, out);
+    LOOK(look);
+    return list(&view, count, (char *)out, 0);
 }
 
 int nvmlDeviceGetCudaComputeCapability(Device device, int *major, int *minor)
