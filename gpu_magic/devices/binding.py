@@ -23,11 +23,13 @@ __all__ = [
     "NO_GPU",
     "NO_LIBRARY",
     "OUTDATED",
+    "PRIVATE",
     "PROBLEM",
     "REFUSED",
     "explain",
     "explain_of_gpu",
     "list_gpus",
+    "private",
     "pynvml",
 ]
 
@@ -62,6 +64,19 @@ if not all(hasattr(pynvml, name) for name in _NEEDED):
         "pip uninstall -y pynvml && pip install --force-reinstall nvidia-ml-py"
     )
 
+# The private names of nvidia-ml-py that gpu_magic uses. Each has the versions in which it was found, and what
+# happens without it.
+PRIVATE = {
+    "_nvmlLib_refcount": (
+        "12.550 to 13.615",
+        "each look asks for the number of GPUs, to see whether other code has shut NVML down",
+    ),
+    "_nvmlGetFunctionPointer_cache": (
+        "12.550 to 13.615",
+        "a simulated machine is read if no other machine was read before in the process",
+    ),
+}
+
 # Why no GPU can be read, as sentences.
 HUNG_DRIVER = "The NVIDIA driver does not answer: a call timed out. It may answer later."
 NO_GPU = "The NVIDIA driver has no GPU. To give a container its GPUs: docker run --gpus all"
@@ -86,6 +101,13 @@ _OF_ONE_GPU = {
     pynvml.NVML_ERROR_NO_PERMISSION: "closed to this user: an administrator can give access to /dev/nvidia*",
     pynvml.NVML_ERROR_GPU_IS_LOST: "not answering: the driver reports this GPU as lost",
 }
+
+
+def private(name: str) -> Any:
+    """Return the attribute of pynvml that a name of the table refers to. None if it is missing."""
+    if name not in PRIVATE:
+        raise KeyError(name)
+    return getattr(pynvml, name, None)
 
 
 def explain(error: Any) -> str:

@@ -23,7 +23,16 @@ from pathlib import Path
 from struct import iter_unpack
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from gpu_magic.devices.binding import HUNG_DRIVER, NO_GPU, PROBLEM, explain, explain_of_gpu, list_gpus, pynvml
+from gpu_magic.devices.binding import (
+    HUNG_DRIVER,
+    NO_GPU,
+    PROBLEM,
+    explain,
+    explain_of_gpu,
+    list_gpus,
+    private,
+    pynvml,
+)
 from gpu_magic.devices.call_timeout import HUNG, IDENTITY_SECONDS, CallTimeout
 from gpu_magic.devices.idle import LONGEST_GAP
 from gpu_magic.devices.model import (
@@ -236,8 +245,10 @@ class Nvml:
 
     def _is_ours(self) -> bool:
         """Return whether pynvml still has the library that we opened. Other code can replace or close it."""
-        library, users = self._library, pynvml._nvmlLib_refcount  # noqa: SLF001
-        return library is not None and pynvml.nvmlLib is library.handle and users > 0
+        if self._library is None or pynvml.nvmlLib is not self._library.handle:
+            return False
+        users = private("_nvmlLib_refcount")
+        return _ask("nvmlDeviceGetCount") is not UNKNOWN if users is None else users > 0
 
     def _answering(self) -> list[_Card]:
         """Return the GPUs that have answered."""
@@ -364,14 +375,15 @@ def _lister(driver_version: str | Unknown) -> str:
 def _list_processes(handle: Any, function: str) -> dict[int, int | Unknown]:
     """List processes with one NVML call. pynvml's function makes two, and an object for each process."""
     count, room = c_uint(_ROOM), _ROOM
-    call = pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001
+    call = getattr(pynvml.nvmlLib, function)  # AttributeError: the driver is older
     while True:
         array = (pynvml.c_nvmlProcessInfo_v3_t * room)()  # the same in version 2
         status = call(handle, byref(count), array)
         if status != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
             break
         count.value = room = 2 * count.value  # more may come meanwhile
-    pynvml._nvmlCheckReturn(status)  # noqa: SLF001
+    if status != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(status)
     hidden = pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value
     # PID, bytes, and two numbers of the MIG instance. Reading a structure's fields takes ten times as long.
     found = iter_unpack("IQII", bytes(array)[: count.value * sizeof(pynvml.c_nvmlProcessInfo_v3_t)])

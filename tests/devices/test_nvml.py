@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 import pynvml
 import pytest
 
+from gpu_magic.devices.binding import PRIVATE
 from gpu_magic.devices.model import UNKNOWN, Counters, Limits
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.request import parse
 from gpu_magic.gpus.select import select
 from gpu_magic.testing import simulate
+from tests.conftest import ROOT
 from tests.machine import CARDS, Driver, environment
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gpu_magic.devices.model import ComputeMode
     from gpu_magic.devices.nvml import Nvml
     from gpu_magic.testing import Machine
@@ -168,6 +170,34 @@ def test_more_processes_than_one_call_lists_are_all_read(nvml: Nvml) -> None:
         counters = nvml.counters([gpu.uuid], 0)[gpu.uuid]
         assert counters.work == dict.fromkeys([one.pid for one in workers], 1)
         assert counters.memory == {one.pid: one.memory for one in (*workers, hidden, mine)}
+
+
+@pytest.mark.parametrize("name", [*PRIVATE, "_nvmlGetFunctionPointer", "_nvmlCheckReturn"])
+def test_without_a_private_name_of_pynvml_all_is_read(fresh: Fresh, tmp_path: Path, name: str) -> None:
+    """As with a version that has it under another name, and also after other code has shut NVML down."""
+    source = Path(pynvml.__file__).read_text(encoding="utf-8")
+    (tmp_path / "pynvml.py").write_text(re.sub(rf"\b{name}\b", "_another_name", source), encoding="utf-8")
+    found = fresh(
+        f"""
+        import pynvml
+        import gpu_magic
+        from gpu_magic.devices.nvml import Nvml
+        from gpu_magic.testing import simulate
+
+        assert pynvml.__file__ == {str(tmp_path / "pynvml.py")!r}
+        assert not hasattr(pynvml, {name!r})
+        with simulate("2xA100-80GB") as machine:
+            machine.gpus[1].run("train.py", "maria", 5 << 30)
+            for _ in range(2):
+                print([one.name for gpu in gpu_magic.gpus() for one in gpu.status.processes])
+            pynvml.nvmlShutdown()
+            print([gpu.problem or gpu.status.memory_free >> 30 for gpu in Nvml().inventory()])
+            print(gpu_magic.gpus()[1].status.memory_free >> 30, gpu_magic.choose(1).mask)
+            gpu_magic.choose("reset")
+        """,
+        PYTHONPATH=f"{tmp_path}:{ROOT}",
+    )
+    assert found.splitlines() == ["['train.py']"] * 2 + ["[79, 74]", "74 1"]
 
 
 @pytest.mark.parametrize("driver", ["530.41.03", "535.43.02", "535.54.03", "535.86.05", "535.98", "550.54"])

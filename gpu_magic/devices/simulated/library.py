@@ -16,7 +16,7 @@ from collections import Counter
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.devices.binding import pynvml
+from gpu_magic.devices.binding import private, pynvml
 from gpu_magic.devices.processes import owner_name
 from gpu_magic.devices.simulated.machine import Machine, SimulatedGpu, SimulatedMig
 from gpu_magic.errors import SimulationError
@@ -295,7 +295,11 @@ def machine_of(library: object) -> Machine | None:
 
 def _put_beneath(library: object, users: int) -> tuple[object, int]:
     """Replace the library that pynvml calls. Return the previous library and its number of users."""
-    before = pynvml.nvmlLib, pynvml._nvmlLib_refcount  # noqa: SLF001
-    pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
-    pynvml.nvmlLib, pynvml._nvmlLib_refcount = library, users  # noqa: SLF001
+    count, functions = private("_nvmlLib_refcount"), private("_nvmlGetFunctionPointer_cache")
+    before = pynvml.nvmlLib, count or 0
+    if functions is not None:
+        functions.clear()
+    pynvml.nvmlLib = library
+    if count is not None:
+        pynvml._nvmlLib_refcount = users  # noqa: SLF001
     return before
