@@ -233,11 +233,22 @@ class PyTorch(Framework):
             warn_once("_lazy_call", f"{why}. Choose again after that.")
 
     def _set_fractions(self) -> None:
+        """Set the fractions, and keep the current device.
+
+        In older versions, PyTorch's allocator makes each device current, and starts it (before
+        pytorch/pytorch#161035, c10/cuda/CUDACachingAllocator.cpp, `setMemoryFraction`). In newer ones, this
+        starts no device, so a device that is current is not made current.
+        """
         cuda: Any = sys.modules["torch"].cuda
-        for index in range(cuda.device_count()):
-            total = cuda.get_device_properties(index).total_memory
-            fraction = 1.0 if self._limit is None else min(1.0, self._limit / total)
-            cuda.set_per_process_memory_fraction(fraction, index)
+        current = cuda.current_device()
+        try:
+            for index in range(cuda.device_count()):
+                total = cuda.get_device_properties(index).total_memory
+                fraction = 1.0 if self._limit is None else min(1.0, self._limit / total)
+                cuda.set_per_process_memory_fraction(fraction, index)
+        finally:
+            if cuda.current_device() != current:
+                cuda.set_device(current)
 
 
 class _Current:

@@ -5,11 +5,13 @@ TensorFlow's real context has GPUs in its lists as it writes them, and so has JA
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import warnings
 from importlib import import_module
 from importlib.metadata import version
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -78,6 +80,38 @@ LIMITED = {
 def test_a_limit_reaches_each_framework_in_its_own_way(machine: Runner) -> None:
     """What TensorFlow and PyTorch then hold is read where they keep it; on a GPU tests/gpu measures it."""
     assert machine(limit) == LIMITED
+
+
+@gives(
+    {"fractions": {"0": 0.25, "1": 0.5, "2": 1.0}, "current": [1, 1, 1], "made current": [1, 1]}, on="machine"
+)
+def test_a_limit_keeps_the_current_device_of_pytorch():
+    """Its allocator as in PyTorch 2.8, which makes each device current whose fraction it sets, also if it fails, and as in 2.13."""
+    cuda, fractions, made_current = torch.cuda, {}, []
+    sizes, now = [32 << 30, 16 << 30, 4 << 30], [1]
+
+    def set_device(index):
+        now[0] = index
+        made_current.append(index)
+
+    def as_in_2_8(fraction, index):
+        now[0], fractions[index] = index, fraction
+
+    cuda.is_initialized, cuda.device_count = lambda: True, lambda: 3
+    cuda.current_device, cuda.set_device = lambda: now[0], set_device
+    cuda.get_device_properties = lambda index: SimpleNamespace(total_memory=sizes[index])
+    cuda.set_per_process_memory_fraction = as_in_2_8
+    limit, current = MemorySettings(limit=8 << 30, gpus=3), []
+    get("torch").limit_memory(limit)
+    current.append(now[0])
+    cuda.set_per_process_memory_fraction = lambda *_: None
+    get("torch").limit_memory(limit)
+    current.append(now[0])
+    cuda.set_per_process_memory_fraction = lambda _, index: now.__setitem__(0, index) or 1 / (index < 2)
+    with contextlib.suppress(ZeroDivisionError):
+        get("torch").limit_memory(limit)
+    current.append(now[0])
+    return {"fractions": fractions, "current": current, "made current": made_current}
 
 
 @gives(3, on="machine")
