@@ -15,6 +15,7 @@ from gpu_magic.cluster.engine import LOCAL, rank_variables
 from gpu_magic.devices.processes import descends_from
 from gpu_magic.errors import ClusterError
 from gpu_magic.launch.process import Causes, Guarded, RunFolder, free_ports, how_it_ended
+from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -144,7 +145,8 @@ class LocalProcesses:
 
     def _run(self, number: int, program: str, options: list[str], set_: Mapping[str, str | None]) -> None:
         # Variables of ipyparallel would connect its programs to another cluster.
-        own = {name: value for name, value in os.environ.items() if not name.startswith("IPP_")}
+        variables = cuda_watch.environment()
+        own = {name: value for name, value in variables.items() if not name.startswith("IPP_")}
         self.log(number).unlink(missing_ok=True)  # the log of an earlier process
         # -P, so that a file of the user cannot replace a module of Python.
         words = [sys.executable, "-P", "-m", f"ipyparallel.{program}", f"--profile-dir={self._folder}"]

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.processes import read_python_line
 from gpu_magic.errors import LaunchError
 from gpu_magic.launch.process import free_ports
+from gpu_magic.process.watch import cuda_watch
 from gpu_magic.text import counted
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class Command:
     @property
     def environment(self) -> dict[str, str]:
         """All environment variables of the process."""
-        return {name: value for name, value in {**os.environ, **self.variables}.items() if value is not None}
+        variables = {**cuda_watch.environment(), **self.variables}
+        return {name: value for name, value in variables.items() if value is not None}
 
     def argv(self, logs: str = "") -> list[str]:
         """Return the command line. With a folder `logs`, each rank writes to files below the folder."""

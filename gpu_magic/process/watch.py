@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Watch", "cuda_watch"]
 
 # Set during the watch. PyTorch reads it at every call of torch.cuda.is_available(), which calls cuInit if the
-# variable is not set (torch 2.13, torch/cuda/__init__.py).
+# variable is not set (torch 2.13, torch/cuda/__init__.py). It is then True if NVML lists a GPU, even if CUDA
+# cannot start.
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
@@ -57,7 +58,7 @@ class Watch:
         self._shell, self._cells = shell, {0}
         for event, hook in self._lasting:
             shell.events.register(event, hook)
-        if NVML_CHECK not in os.environ:
+        if NVML_CHECK not in os.environ and probe() is not State.BROKEN:
             self._environment.set(NVML_CHECK, "1")
         if driver().is_started():
             self._note("before gpu_magic was loaded")
@@ -73,6 +74,11 @@ class Watch:
         self._remove_hooks(*self._lasting)
         self._shell = None
         self._environment.restore(self._environment.names)
+
+    def environment(self) -> dict[str, str]:
+        """Return this process's variables for another program, without the one that only the watch needs."""
+        ours = [name for name in self._environment.names if self._environment.is_unchanged(name)]
+        return {name: value for name, value in os.environ.items() if name not in ours}
 
     def _remove_hooks(self, *more: tuple[str, Any]) -> None:
         with changed_finders() as finders:
@@ -113,6 +119,8 @@ class Watch:
         state = probe()
         if state is State.FROZEN:
             self._note()
+        elif state is State.BROKEN:  # `is_available()` has to tell that
+            self._environment.restore(self._environment.names)
         return state
 
     def _before_cell(self, info: object) -> None:  # noqa: ARG002 - IPython names it
@@ -128,6 +136,8 @@ class Watch:
         latest, self._latest = self._latest, ""
         if not driver().is_started():
             self._started_before = _started_frameworks()
+            if driver().error:
+                self._environment.restore(self._environment.names)  # as in `look`
             return
         if result is None:  # ipykernel has none for a cell that was interrupted in an await
             self._note(self._in_cells(self._last_input()), latest=latest)

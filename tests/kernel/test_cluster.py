@@ -52,6 +52,9 @@ def test_each_engine_has_its_gpu_alone_in_the_chosen_order(engines: Kernel) -> N
     assert f"[stdout:0 = {LABEL.format(2)}] 2 0 2\n" in reply.shown
     assert f"[stdout:1 = {LABEL.format(0)}] 0 1 2\n" in reply.shown
     assert engines.run("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])").stdout == "2,0\n"
+    check = "import os; print('check', os.environ.get('PYTORCH_NVML_BASED_CUDA_CHECK'))"
+    assert engines.run(check).stdout == "check 1\n"  # which engines do not need
+    assert engines.run(f"%%px\n{check}").shown.count("check None\n") == 2
     shown = re.sub(r"for \d+ s", "for … s", engines.run("%gpu_cluster").text)
     assert [re.split(r" {2,}", line) for line in shown.splitlines()] == [
         ["Engine", "GPU", "Memory", "State"],

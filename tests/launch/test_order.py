@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +16,9 @@ import gpu_magic
 from gpu_magic.launch.launch import prepare
 from gpu_magic.shell.arguments import read_words
 from gpu_magic.testing import simulate, start_cuda
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
 
 # What a rank has, as it sees it. It imports no framework: a second of each rank's.
 SCRIPT = """
@@ -138,6 +142,22 @@ def test_what_is_chosen_is_what_a_command_gets(machine: Path) -> None:
     gpu_magic.choose("6,2,4")
     both = [gpu_magic.launch("printenv CUDA_VISIBLE_DEVICES", count=count) for count in (None, 2)]
     assert [task.wait() or task.output for task in both] == ["6,2,4\n", "6,2\n"]
+
+
+@pytest.mark.parametrize(("ours", "got"), [(None, ""), ("0", "0\n"), ("1", "1\n")])
+def test_a_command_does_not_get_the_variable_that_only_the_notebook_needs(
+    machine: Path, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, ours: str | None, got: str
+) -> None:
+    """`torch.cuda.is_available()` would be True in it where CUDA cannot start; a user's own value is passed on."""
+    name = "PYTORCH_NVML_BASED_CUDA_CHECK"
+    monkeypatch.delenv(name, raising=False)
+    if ours is not None:
+        monkeypatch.setenv(name, ours)
+    shell.run_line_magic("load_ext", "gpu_magic")
+    assert os.environ[name] == (ours or "1")
+    task = gpu_magic.launch(["sh", "-c", f"printenv {name}; true"])
+    task.wait()
+    assert task.output == got
 
 
 def test_each_gets_one_gpu_and_its_number(machine: Path) -> None:

@@ -186,6 +186,24 @@ def test_a_driver_that_does_not_work_is_neither_live_nor_started(
     assert shown.partition("cuda:0")[0].count(says) == shown.partition("cuda:0")[2].count(says) > 0
 
 
+def test_is_available_is_left_to_cuda_where_cuda_does_not_work(fresh: Fresh, drivers: dict[str, str]) -> None:
+    """Before the extension is loaded, and found at the end of a cell."""
+    code = f"""
+import os
+from IPython.core.interactiveshell import InteractiveShell
+shell, check = InteractiveShell.instance(), lambda: print(os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
+shell.run_cell("%load_ext gpu_magic")
+check()
+shell.run_cell({LOAD!r})
+check()
+shell.run_cell("%unload_ext gpu_magic")
+shell.run_cell("%load_ext gpu_magic")
+check()
+"""
+    assert fresh(code, **drivers).split() == ["1"] * 3
+    assert fresh(code, PRETEND_CUDA_ERROR="803", **drivers).split() == ["1", "None", "None"]
+
+
 CHILDREN = """
 import multiprocessing, os, sys
 import gpu_magic
