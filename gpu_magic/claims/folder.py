@@ -52,8 +52,9 @@ _SHARED = stat.S_ISVTX | stat.S_IWOTH | stat.S_IXOTH
 _BEING_MADE = 1.0  # seconds within which the process that made a folder opens it to all users
 _LOOK_AGAIN = 0.002  # seconds
 
-# A device's UUID or PLACE, and random digits.
-_NAME = re.compile(rf"({PLACE}|[A-Za-z]+-[0-9A-Za-z-]{{1,80}})\.[0-9a-f]{{16}}")
+# A device's UUID, or the bus ID of a GPU without one (`0000:05:00.0`), or PLACE, and random digits.
+_BUS_ID = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]"
+_NAME = re.compile(rf"({PLACE}|{_BUS_ID}|[A-Za-z]+-[0-9A-Za-z-]{{1,80}})\.[0-9a-f]{{16}}")
 _ABANDONED = 60.0  # seconds after which an unfinished file counts as abandoned
 _LONGEST_FILE = 8192  # bytes
 _MOST = 1024  # files read for each user, so that no user can hide other users' claims behind many files
@@ -166,7 +167,7 @@ def _is_shared(found: os.stat_result) -> bool:
 class Found(NamedTuple):
     """A file of another process."""
 
-    what: str  # the UUID of a device, or PLACE
+    what: str  # the identity of a device, or PLACE
     claim: Claim
     order: tuple[int, str]  # of arrival
     rest: str  # the owner's further text

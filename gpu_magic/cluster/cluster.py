@@ -271,7 +271,7 @@ class Cluster:
         replies = {}
         claims = current().claims.are_wanted
         for engine in engines:
-            number, claimed = engine.number, [str(device.uuid) for device in engine.devices if claims]
+            number, claimed = engine.number, [device.identity for device in engine.devices if claims]
             self._processes.wait_for_start(number, self.client)
             log = str(self._processes.log(number))
             replies[number] = self.client[number].apply_async(begin, log, claimed)
@@ -297,11 +297,11 @@ class Cluster:
         The memory of other machines is unknown.
         """
         busy, ended, now = self.busy(), self.ended, time.monotonic()
-        here = {device.uuid: device for device in read_machine(current()).devices}
+        here = {device.identity: device for device in read_machine(current()).devices}
         rows = []
         for number, engine in self.engines.items():
             state = "ended" if engine in ended else "busy" if number in busy else "idle"
-            devices = [here.get(device.uuid) for device in engine.devices]
+            devices = [here.get(device.identity) for device in engine.devices]
             used = _sum(UNKNOWN if device is None else device.status.memory_used for device in devices)
             memory = memory_texts(used, _sum(device.memory_total for device in engine.devices))[0]
             seconds = time_text(int(now - self._since[number]))

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import math
 import os
+import re
 import time
 from dataclasses import replace
 from functools import partial
@@ -135,13 +136,13 @@ class Amd:
             (limits,) = self._timeout.call([(index, partial(self._read_limits, card))])
         return limits or Limits()
 
-    def counters(self, uuids: Collection[str]) -> dict[str, Counters]:
-        """Return the counters of GPUs by UUID. Call `inventory` first. The work of processes is UNKNOWN."""
+    def counters(self, identities: Collection[str]) -> dict[str, Counters]:
+        """Return the counters of GPUs by identity. Call `inventory` first. Work of processes is UNKNOWN."""
         with self._timeout.lock:
-            cards = [card for card in self._cards if card.is_found and card.gpu.uuid in uuids]
+            cards = [card for card in self._cards if card.is_found and card.gpu.identity in identities]
             reads = [(card.gpu.index, partial(self._read_counters, card)) for card in cards]
             found = self._timeout.call(reads) if reads else []
-        return {str(card.gpu.uuid): one or Counters() for card, one in zip(cards, found, strict=True)}
+        return {card.gpu.identity: one or Counters() for card, one in zip(cards, found, strict=True)}
 
     def close(self) -> None:
         """Shut AMD SMI down. The next read starts it again."""
@@ -182,7 +183,7 @@ class Amd:
         ask = partial(self._ask, refusals=refusals)
         if not card.is_found:
             card.gpu = self._identify(card, ask)
-            card.is_found = card.gpu.uuid is not UNKNOWN
+            card.is_found = card.gpu.identity != ""
         vram = self._amdsmi.AmdSmiMemoryType.VRAM
         total = ask("amdsmi_get_gpu_memory_total", card.handle, vram)
         used = ask("amdsmi_get_gpu_memory_usage", card.handle, vram)
@@ -227,10 +228,11 @@ class Amd:
             self._machine = replace(self._machine, driver_version=driver)
         if asic is UNKNOWN:
             return card.gpu
-        serial = _known(asic, "asic_serial")
+        serial = str(_known(asic, "asic_serial"))
+        number = int(serial, 16) if re.fullmatch(r"(0[xX])?[0-9A-Fa-f]{1,16}", serial) else 0
         return replace(
             card.gpu,
-            uuid=UNKNOWN if serial is UNKNOWN or not int(serial, 16) else f"GPU-{int(serial, 16):016x}",
+            uuid=f"GPU-{number:016x}" if number else UNKNOWN,
             name=_known(asic, "market_name"),
             bus_id=ask("amdsmi_get_gpu_device_bdf", card.handle),
             minor=_known(numbers, "drm_render"),

@@ -87,11 +87,11 @@ class MachineReader:
         return self._nvidia.limits(gpu.index)
 
     def counters(
-        self, uuids: Collection[str], since: int | None, *, with_energy: bool = True
+        self, identities: Collection[str], since: int | None, *, with_energy: bool = True
     ) -> dict[str, Counters]:
-        """Return the counters of devices by UUID. Call `inventory` first. See `Nvml.counters`."""
-        amd = {} if self._amd is None else self._amd.counters(uuids)
-        return self._nvidia.counters(uuids, since, with_energy=with_energy) | amd
+        """Return the counters of devices by identity. Call `inventory` first. See `Nvml.counters`."""
+        amd = {} if self._amd is None else self._amd.counters(identities)
+        return self._nvidia.counters(identities, since, with_energy=with_energy) | amd
 
     def look_up(self, pid: int) -> GpuProcess:
         """Return the facts about a process that a driver has listed, except its memory."""

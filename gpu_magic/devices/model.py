@@ -263,6 +263,10 @@ class MigInstance:
     ids: tuple[int, int] | Unknown = UNKNOWN
 
     @property
+    def identity(self) -> str:
+        return self.uuid
+
+    @property
     def number_text(self) -> str:
         """The text that names it in a command: `2:1`, as NVIDIA's container toolkit also calls it."""
         return f"{self.gpu_index}:{self.number}"
@@ -346,6 +350,15 @@ class Gpu:
     @property
     def label(self) -> str:
         return f"AMD GPU {self.index}" if self.prefix else f"GPU {self.index}"
+
+    @property
+    def identity(self) -> str:
+        """The text that tells it from other GPUs: its UUID, or its bus ID if the UUID is unknown.
+
+        Empty if both are unknown. Consumer cards of AMD have no serial number, of which a UUID is made.
+        """
+        known = (one for one in (self.uuid, self.bus_id) if one is not UNKNOWN)
+        return next(known, "")
 
     @property
     def number_text(self) -> str:
@@ -441,32 +454,36 @@ class Inventory:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """Every GPU and MIG instance that has a UUID."""
+        """Every GPU and MIG instance that has an identity."""
         found: list[Device] = []
         for gpu in self.gpus:
-            if gpu.uuid is not UNKNOWN:
+            if gpu.identity:
                 found.append(gpu)
             found.extend(gpu.mig)
         return tuple(found)
 
     def with_claims(self, claims: Mapping[str, tuple[Claim, ...]]) -> Inventory:
-        """Return the machine with claims of other processes, by the UUIDs of the devices."""
+        """Return the machine with claims of other processes, by the identities of the devices.
+
+        A GPU can get a UUID at its first use, after which it also has the claims by its bus ID.
+        """
         if not claims and not any(device.status.claims for device in self.devices):
             return self
 
         def claimed(device: Any) -> Any:
-            return replace(device, status=replace(device.status, claims=claims.get(device.uuid, ())))
+            names = {device.identity, getattr(device, "bus_id", device.identity)} - {UNKNOWN}
+            found = tuple(claim for name in sorted(names) for claim in claims.get(name, ()))
+            return replace(device, status=replace(device.status, claims=found))
 
         gpus = [replace(gpu, mig=tuple(map(claimed, gpu.mig))) for gpu in self.gpus]
         return replace(self, gpus=tuple(map(claimed, gpus)))
 
     def with_highest(self, earlier: Inventory) -> Inventory:
         """Return the machine with the higher utilization of two readings for each GPU that answers."""
-        before: dict[str | Unknown, int | Unknown] = {gpu.uuid: gpu.status.utilization for gpu in earlier}
-        before[UNKNOWN] = UNKNOWN
+        before = {gpu.identity: gpu.status.utilization for gpu in earlier if gpu.identity}
 
         def highest(gpu: Gpu) -> Gpu:
-            was, now = before.get(gpu.uuid, UNKNOWN), gpu.status.utilization
+            was, now = before.get(gpu.identity, UNKNOWN), gpu.status.utilization
             if was is UNKNOWN or now is UNKNOWN or was <= now:
                 return gpu
             return replace(gpu, status=replace(gpu.status, utilization=was))

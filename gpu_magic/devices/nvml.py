@@ -175,9 +175,9 @@ class Nvml:
             return next(iter(self._each(cards, _limits)), None) or Limits()
 
     def counters(
-        self, uuids: Collection[str], since: int | None, *, with_energy: bool = True
+        self, identities: Collection[str], since: int | None, *, with_energy: bool = True
     ) -> dict[str, Counters]:
-        """Return the counters of devices by UUID. Call `inventory` first, which finds the devices.
+        """Return the counters of devices by identity. Call `inventory` first, which finds the devices.
 
         The work of processes counts from `since`, in microseconds since 1970, the driver's unit
         (`nvmlProcessUtilizationSample_t.timeStamp`). With None, only energy and memory are read, as needed
@@ -185,19 +185,19 @@ class Nvml:
         580.159).
         """
         with self._timeout.lock:
-            cards = [card for card in self._answering() if not _handles(card).keys().isdisjoint(uuids)]
+            cards = [card for card in self._answering() if not _handles(card).keys().isdisjoint(identities)]
             lister = self._library.lister if self._library else _LIST
 
             def read(card: _Card) -> dict[str, Counters]:
-                handles = {uuid: handle for uuid, handle in _handles(card).items() if uuid in uuids}
+                handles = {name: handle for name, handle in _handles(card).items() if name in identities}
                 found = dict.fromkeys(handles, Counters())
                 with contextlib.suppress(pynvml.NVMLError):  # the GPU is lost
-                    for uuid, handle in handles.items():
-                        found[uuid] = _counters(handle, since, lister, with_energy=with_energy)
+                    for name, handle in handles.items():
+                        found[name] = _counters(handle, since, lister, with_energy=with_energy)
                 return found
 
             answers = self._each(cards, read)
-        return {uuid: one for answer in answers if answer for uuid, one in answer.items()}
+        return {name: one for answer in answers if answer for name, one in answer.items()}
 
     def look_up(self, pid: int) -> GpuProcess:
         """Return the facts about a process that the driver has listed, except its memory."""
@@ -503,5 +503,6 @@ def _find_mig(parent: Any, index: int, position: int) -> tuple[Any, MigInstance]
 
 
 def _handles(card: _Card) -> dict[str, Any]:
-    """Return the handles of a GPU and of its MIG instances, by their UUIDs."""
-    return {str(card.facts["uuid"]): card.handle, **{one.uuid: handle for handle, one in card.instances}}
+    """Return the handles of a GPU and of its MIG instances, by their identities."""
+    gpu = Gpu(**card.facts)
+    return {gpu.identity: card.handle, **{one.identity: handle for handle, one in card.instances}}

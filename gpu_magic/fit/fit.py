@@ -312,7 +312,7 @@ def _rooms(
 ) -> list[_Room]:
     """Return the room on each visible GPU. It includes the framework's cache and the step's own tensors."""
     names = snapshot.kernel.names
-    devices = {str(device.uuid): device for device in snapshot.devices}
+    devices = {device.identity: device for device in snapshot.devices}
     rooms = []
     for index, device in enumerate(map(devices.get, () if names is UNKNOWN else names)):
         if device is None:

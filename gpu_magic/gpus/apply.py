@@ -121,7 +121,9 @@ def _apply(
         # `auto` could pick other GPUs now, but running the cell again asks for nothing new.
         variables = variables_now().named(names_of(guard.vendor)[:2])
         kept = Selection(guard.known, variables, (), guard.vendor)
-        selection, is_same = kept.with_mask(write(guard.known, by_uuid=True)), True
+        has_uuids = all(device.uuid is not UNKNOWN for device in guard.known)
+        selection = kept.with_mask(write(guard.known, by_uuid=True)) if has_uuids else kept
+        is_same = True
     else:
         # If it is too late for a choice, it does not matter who else uses the named GPUs.
         is_too_late = isinstance(request, Named) and not guard.can_change
@@ -190,7 +192,7 @@ def _take_effect(
             claims.release()
         else:
             is_alone = is_new and (isinstance(request, Auto) or options.only_free)
-            problem = claims.hold(_uuids(selection.known), alone=is_alone)
+            problem = claims.hold(_identities(selection.known), alone=is_alone)
             if problem and selection.known:
                 note = f"Other users cannot see your claim: {problem}."
                 selection = replace(selection, notes=(*selection.notes, note))
@@ -339,9 +341,9 @@ def _of_frameworks(selection: Selection, *, was_hidden: bool) -> Iterator[str]:
 
 
 def _are_same(one: tuple[Device, ...] | Unknown, other: tuple[Device, ...]) -> bool:
-    """Return whether these are the same devices in the same order, by their UUIDs."""
-    return one is not UNKNOWN and _uuids(one) == _uuids(other)
+    """Return whether these are the same devices in the same order, by their identities."""
+    return one is not UNKNOWN and _identities(one) == _identities(other)
 
 
-def _uuids(devices: tuple[Device, ...]) -> tuple[str, ...]:
-    return tuple(str(device.uuid) for device in devices)
+def _identities(devices: tuple[Device, ...]) -> tuple[str, ...]:
+    return tuple(device.identity for device in devices)

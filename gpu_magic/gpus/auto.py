@@ -58,7 +58,7 @@ def _rank(devices: Iterable[Device], preferred: frozenset[str] = frozenset()) ->
         processes = math.inf if users is UNKNOWN else len(users)
         return (
             _standing(device),
-            device.uuid not in preferred,
+            device.identity not in preferred,
             math.inf if free is UNKNOWN else -(free // GIB),
             processes if status.memory_used is UNKNOWN else 0,
             math.inf if work is UNKNOWN else work,

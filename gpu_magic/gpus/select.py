@@ -13,7 +13,7 @@ from gpu_magic.gpus.request import Auto, Everything, Named, Nothing, Request, Re
 from gpu_magic.process.find import find, mig_instances, whole_gpus, why_unusable
 from gpu_magic.process.given import Given, Grant
 from gpu_magic.process.mask import FASTEST, PCI, Variables, mig_limit, names_of
-from gpu_magic.process.visible import hide, in_order, show
+from gpu_magic.process.visible import hide, in_order, show, why_no_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -66,9 +66,9 @@ def select(
     """Return the devices for a request, and the variables that name them.
 
     It raises ChoiceError rather than return fewer or other GPUs than requested. `inherited` are the
-    `Variables` that the kernel was started with. `grant` is the grant of a scheduler. `held` are the UUIDs
-    that this process has claimed. If `options` does not tell how to name the devices, `by` does, as far as
-    possible.
+    `Variables` that the kernel was started with. `grant` is the grant of a scheduler. `held` are the
+    identities of the devices that this process has claimed. If `options` does not tell how to name the
+    devices, `by` does, as far as possible.
     """
     vendor = _vendor(request, inventory)
     check_options(request, options, vendor)
@@ -100,23 +100,28 @@ def select(
         if not pool and not given.is_all:
             what = given.sentence
             raise ChoiceError(f"This process was given no GPU: {what}.{given.unset} --force overrides this.")
+        if why_no_numbers(order, there):
+            pool = tuple(device for device in pool if device.uuid is not UNKNOWN)
         if isinstance(request, Auto):
             picked, *notes = pick(request.count, pool, options, held)
         else:
             picked = _everything(pool, there)
-            left = there.gpus if options.force or given.is_all else pool
+            left = there.gpus if options.force or given.is_all else given.pool
             out = [gpu for gpu in left if isinstance(gpu, Gpu) and gpu not in picked]
-            notes = [f"{gpu.label} is left out because {why_unusable(gpu)}." for gpu in out] + _taken(picked)
+            whys = [why_unusable(gpu) or "its UUID is unknown" for gpu in out]
+            notes = [f"{gpu.label} is left out because {why}." for gpu, why in zip(out, whys, strict=True)]
+            notes += _taken(picked)
         devices, unordered = in_order(picked, order, there)
         notes += unordered
     # With a scheduler's list, a child process could not interpret the numbers of other GPUs.
     is_riddle = bool(grant.gpus and given.outside(devices))
+    has_uuids = all(device.uuid is not UNKNOWN for device in devices)
     found = show(
         devices,
         order,
         inventory,
         variables,
-        by=options.by or ("uuid" if is_riddle or by == "uuid" else None),
+        by=options.by or ("uuid" if has_uuids and (is_riddle or by == "uuid") else None),
         by_uuid=by == "uuid" if by else given.reading.by_uuid,
     )
     return Selection(devices, found, tuple(notes), vendor)

@@ -95,14 +95,14 @@ def rows(snapshot: Snapshot) -> Iterator[Row]:
 def _row(device: Device, label: str, name: str, snapshot: Snapshot, names: ProcessNames) -> Row:
     """Return the row of a device, with no figures except memory."""
     is_split = isinstance(device, Gpu) and device.is_split
-    visible_as = "" if is_split else _visible_as(device.uuid, snapshot.kernel)
+    visible_as = "" if is_split else _visible_as(device.identity, snapshot.kernel)
     if isinstance(device, Gpu) and device.problem:
         return Row(device, label, name, (device.problem,), "problem", visible_as)
     users, usage = _users(device, names)
-    launched = tuple(str(claim) for uuid, claim in snapshot.launched if uuid == device.uuid)
+    launched = tuple(str(claim) for name, claim in snapshot.launched if name == device.identity)
     if launched and usage == "free":  # a launched command that does not use it yet
         users, usage = launched, "mine"
-    if usage == "free" and device.uuid in snapshot.claimed:
+    if usage == "free" and device.identity in snapshot.claimed:
         who = "kernel" if snapshot.kernel.program.endswith("kernel") else "process"
         users, usage = (f"claimed by this {who}",), "mine"
     texts, shares = memory_texts(device.status.memory_used, device.memory_total), _shares(device)
@@ -149,14 +149,12 @@ def _users_by_figures(device: Device, names: ProcessNames) -> tuple[tuple[str, .
     return tuple(lines), usage
 
 
-def _visible_as(uuid: str | Unknown, view: KernelView) -> str:
-    if view.names is not UNKNOWN and uuid in view.names:
-        return view.names[str(uuid)]
-    if view.names is UNKNOWN or uuid in view.others:
+def _visible_as(identity: str, view: KernelView) -> str:
+    if view.names is not UNKNOWN and identity in view.names:
+        return view.names[identity]
+    if view.names is UNKNOWN or identity in view.others:
         return _UNKNOWN
-    if uuid is UNKNOWN:
-        return _NOT_VISIBLE
-    return _NOT_VISIBLE if view.given is None or uuid in view.given else _NOT_GIVEN
+    return _NOT_VISIBLE if not identity or view.given is None or identity in view.given else _NOT_GIVEN
 
 
 def memory_texts(used: int | Unknown, total: int | Unknown) -> tuple[str, str]:

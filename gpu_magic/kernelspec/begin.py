@@ -134,8 +134,8 @@ def _wait_for_driver(session: Session) -> None:
 
 def _changed(session: Session, choice: Choice, before: frozenset[str]) -> Iterator[str]:
     """Yield which GPUs a restarted kernel has lost, and who has them now."""
-    lost = before - {str(device.uuid) for device in choice.devices}
-    there = [device for device in read_machine(session).devices if str(device.uuid) in lost] if lost else ()
+    lost = before - {device.identity for device in choice.devices}
+    there = [device for device in read_machine(session).devices if device.identity in lost] if lost else ()
     if there:
         had = listed(f"{device.label} ({held_by(device) or 'not free'})" for device in there)
         now = listed(device.label for device in choice.devices)

@@ -91,7 +91,7 @@ def _pick(
     def choose(there: Inventory) -> Selection:
         selection = _select(session, request, there, count, options)
         if claims is not None and session.claims.are_wanted:
-            claims.hold([str(device.uuid) for device in selection.known], alone=is_alone)
+            claims.hold([device.identity for device in selection.known], alone=is_alone)
         return selection
 
     def choose_in_turn(taken: Taken) -> Selection:
@@ -142,9 +142,9 @@ def _visible(session: Session, snapshot: Snapshot) -> Named:
     names = snapshot.kernel.names
     if names is UNKNOWN:
         raise LaunchError("Which GPUs are visible is unknown. Try --gpus 0,1")
-    by_uuid = {device.uuid: device for device in snapshot.devices}
-    order = sorted(names, key=lambda uuid: int(names[uuid].removeprefix("cuda:")))
-    if found := [by_uuid[uuid] for uuid in order if uuid in by_uuid]:
+    there = {device.identity: device for device in snapshot.devices}
+    order = sorted(names, key=lambda name: int(names[name].removeprefix("cuda:")))
+    if found := [there[name] for name in order if name in there]:
         return _named(found)
     given = Given(snapshot, session.inherited, session.grant)
     if given.devices == () and snapshot.devices:

@@ -194,7 +194,7 @@ class Task(BackgroundTask):
     @property
     def peaks(self) -> dict[Device, int]:
         """The most memory of the command on each GPU, in bytes. gpu_magic reads it once a second."""
-        return {device: peak for device in self.devices if (peak := self._peaks.get(str(device.uuid)))}
+        return {device: peak for device in self.devices if (peak := self._peaks.get(device.identity))}
 
     def follow(self, *, cut: bool) -> Iterator[list[tuple[Output, str]]]:
         """Yield new output ten times a second, until the command ends.
@@ -270,10 +270,10 @@ class Task(BackgroundTask):
 
     def look(self) -> None:
         """Read the command's use of its GPUs now."""
-        ours = {str(device.uuid) for device in self.devices}
+        ours = {device.identity for device in self.devices}
         with suppress(GpuMagicError):  # a simulation whose description has become invalid
             for device in read_machine(self._session).devices:
-                uuid, processes = str(device.uuid), device.status.processes
+                uuid, processes = device.identity, device.status.processes
                 if uuid not in ours:
                     continue
                 used: int | Unknown = UNKNOWN
@@ -294,7 +294,7 @@ class Task(BackgroundTask):
 
     def _use_of(self, device: Device) -> str:
         """Return `GPU 1: 97 %, 2.0 GiB`. Unknown utilization is `?`. Unknown memory is left out."""
-        if (use := self._use.get(str(device.uuid))) is None:  # nothing was read yet
+        if (use := self._use.get(device.identity)) is None:  # nothing was read yet
             return device.label
         utilization, used = use
         figures = ["?" if utilization is UNKNOWN else f"{utilization} %"]

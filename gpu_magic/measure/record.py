@@ -45,7 +45,7 @@ class GpuUsage:
     name
         The name in frameworks: `cuda:0`.
     gpu, model, uuid
-        Its number, `GPU 3`, its model and its UUID. Empty if unknown.
+        Its number, `GPU 3`, its model, and its UUID or else its bus ID. Empty if unknown.
     busy
         Percent: the mean utilization of the GPU, by all processes. UNKNOWN for a block of less than a second,
         because NVML's figure covers up to a second (`nvmlUtilization_t`: a sixth of a second to a second).

@@ -363,8 +363,8 @@ class Recorder:
             snapshot = take_snapshot(current(), probe())
             # Leave out split GPUs, because work runs only on their instances.
             found = {
-                str(one.uuid): GpuUsage(
-                    "", one.label, "" if one.name is UNKNOWN else str(one.name), str(one.uuid)
+                one.identity: GpuUsage(
+                    "", one.label, "" if one.name is UNKNOWN else str(one.name), one.identity
                 )
                 for one in snapshot.devices
                 if not (isinstance(one, Gpu) and one.is_split)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import UNKNOWN, Device, Gpu, MigInstance
+from gpu_magic.devices.model import Device, Gpu, MigInstance
 from gpu_magic.errors import ChoiceError
 from gpu_magic.process.mask import fitting
 
@@ -108,7 +108,7 @@ def why_unusable(gpu: Gpu) -> str:
         return _SPLIT
     if gpu.is_prohibited:
         return "it is in compute mode Prohibited"
-    return "its UUID is unknown" if gpu.uuid is UNKNOWN else ""
+    return "" if gpu.identity else "its UUID and its bus ID are unknown"
 
 
 def mig_instances(pool: tuple[Device, ...]) -> tuple[MigInstance, ...]:

@@ -162,8 +162,8 @@ class Given:
         """Return the devices that the process is not known to have been given."""
         if self.is_all:
             return ()
-        uuids = set() if self.devices is UNKNOWN else {device.uuid for device in self.devices}
-        return tuple(device for device in devices if device.uuid not in uuids)
+        given = set() if self.devices is UNKNOWN else {device.identity for device in self.devices}
+        return tuple(device for device in devices if device.identity not in given)
 
     def check_inside(self, devices: tuple[Device, ...]) -> None:
         """Raise ChoiceError if the process was not given one of these devices."""
@@ -232,7 +232,7 @@ def _settle(there: Inventory, variables: Variables, grant: Grant) -> tuple[_Devi
 
 def is_within(devices: tuple[Device, ...], others: tuple[Device, ...]) -> bool:
     """Return whether all of the devices that CUDA can use are among the others."""
-    return {device.uuid for device in parts(devices)} <= {device.uuid for device in parts(others)}
+    return {device.identity for device in parts(devices)} <= {device.identity for device in parts(others)}
 
 
 def _read_list(there: Inventory, grant: Grant) -> list[tuple[Device, ...]]:

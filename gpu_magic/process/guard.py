@@ -85,12 +85,12 @@ class Guard:
 
     @property
     def uuids(self) -> tuple[str, ...]:
-        return tuple(device if isinstance(device, str) else str(device.uuid) for device in self.devices)
+        return tuple(device if isinstance(device, str) else device.identity for device in self.devices)
 
     def ordinals(self, devices: Sequence[Device]) -> tuple[int, ...]:
         """Return the i of `cuda:i` of each device that the process has, in the order of the devices."""
         places = {uuid: place for place, uuid in enumerate(self.uuids)}
-        return tuple(places[str(one.uuid)] for one in devices if str(one.uuid) in places)
+        return tuple(places[one.identity] for one in devices if one.identity in places)
 
     def __repr__(self) -> str:
         return f"{self.runtime} {self.sentence}"
@@ -146,7 +146,8 @@ def judge_process(inventory: Inventory, state: State) -> Guard:
         if found is UNKNOWN:
             return Guard(state, since, by, vendor="amd", is_known=False)
         return Guard(state, since, by, found, vendor="amd")
-    listed = {str(device.uuid).partition("-")[2]: device for device in inventory.devices}
+    there = [device for device in inventory.devices if device.uuid is not UNKNOWN]
+    listed = {str(device.uuid).partition("-")[2]: device for device in there}
     return Guard(state, since, by, tuple(listed.get(uuid, f"GPU-{uuid}") for uuid in asked.devices()))
 
 

@@ -65,8 +65,8 @@ class LazySnapshot:
         names = self.snapshot.kernel.names
         if names is UNKNOWN:
             return None
-        devices = {str(device.uuid): device for device in self.snapshot.devices}
-        return [devices.get(uuid) for uuid in names]  # the names are in the order of cuda:i
+        devices = {device.identity: device for device in self.snapshot.devices}
+        return [devices.get(name) for name in names]  # the names are in the order of cuda:i
 
     @property
     def mapping(self) -> str:
@@ -94,7 +94,7 @@ def locate(target: Target, machine: LazySnapshot) -> LogicalDevice:
     if machine.visible is None:
         raise PlacementError("Which GPUs are visible is unknown; %gpus shows why. Try cuda:0")
     for index, candidate in enumerate(machine.visible):
-        if candidate is not None and candidate.uuid == device.uuid:
+        if candidate is not None and candidate.identity == device.identity:
             return LogicalDevice("gpu", index)
     runtime = runtime_of(machine.snapshot.kernel.vendor)
     raise PlacementError(

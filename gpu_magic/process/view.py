@@ -36,8 +36,9 @@ class KernelView(NamedTuple):
     inherited: str | None  # CUDA_VISIBLE_DEVICES at the launch of the process. None: not set
     mask: str | None  # the same now
     order: str | None
-    names: Mapping[str, str] | Unknown  # the name of a device in frameworks, by UUID: {"GPU-8f3a…": "cuda:0"}
-    given: tuple[str, ...] | None  # the UUIDs that the process may use. None: all, or unknown
+    # The name of a device in frameworks, by `Gpu.identity`: {"GPU-8f3a…": "cuda:0"}.
+    names: Mapping[str, str] | Unknown
+    given: tuple[str, ...] | None  # the identities that the process may use. None: all, or unknown
     state: str  # whether the choice can still change: see `State`
     cuda: str  # the same as a sentence, with when and how CUDA started, and its GPUs
     notes: tuple[str, ...] = ()  # what is wrong with the mask, a sentence each
@@ -45,7 +46,7 @@ class KernelView(NamedTuple):
     amd: tuple[tuple[str, str], ...] = ()  # the variables that hide AMD's GPUs here, with their values
     inherited_amd: tuple[tuple[str, str], ...] = ()  # the same at the launch of the process
     vendor: Vendor = "nvidia"  # whose GPUs `names` names
-    others: tuple[str, ...] = ()  # the UUIDs of the other vendor's visible GPUs, also "cuda:0"…
+    others: tuple[str, ...] = ()  # the identities of the other vendor's visible GPUs, also "cuda:0"…
     program: Program = "kernel"
     is_as_begun: bool = False  # the variables are those that were chosen when the kernel started
 
@@ -55,9 +56,9 @@ class Snapshot(Inventory):
     """The machine at one moment, as this process sees it."""
 
     kernel: KernelView = field(kw_only=True)
-    # The claims for commands and engines that the process has launched, each after the UUID of its device.
+    # The claims for commands and engines that the process has launched, each after the device's identity.
     launched: tuple[tuple[str, Claim], ...] = field(default=(), kw_only=True)
-    claimed: tuple[str, ...] = field(default=(), kw_only=True)  # the UUIDs that the process has claimed
+    claimed: tuple[str, ...] = field(default=(), kw_only=True)  # the identities of its claimed devices
     waiting: int = field(default=0, kw_only=True)  # processes of all users that wait for GPUs
 
 
@@ -114,7 +115,7 @@ def _kernel_view(session: Session, inventory: Inventory, guard: Guard) -> Kernel
     given = Given(inventory, inherited, session.grant)
     vendor = guard.vendor if guard.vendor in inventory.vendors[1:] else seen_vendor(now, inventory)
     reading = read_visible(now, inventory.of_vendor(vendor))
-    visible, notes = _uuids(reading.devices), list(reading.notes)
+    visible, notes = _identities(reading.devices), list(reading.notes)
     if now != inherited and in_force(inherited, inventory):
         notes += [f"At the start of this process: {note}" for note in given.reading.notes]
     if guard.state is State.FROZEN and guard.is_known and visible not in (None, guard.uuids):
@@ -128,15 +129,15 @@ def _kernel_view(session: Session, inventory: Inventory, guard: Guard) -> Kernel
     for other in inventory.vendors:
         if other != vendor:
             machine = inventory.of_vendor(other)
-            seen = _uuids(read_visible(now, machine).devices)
-            others += [str(gpu.uuid) for gpu in machine] if seen is None else seen
+            seen = _identities(read_visible(now, machine).devices)
+            others += [gpu.identity for gpu in machine] if seen is None else seen
     hides_amd = "amd" in inventory.vendors
     return KernelView(
         inherited=inherited.mask,
         mask=now.mask,
         order=now.order,
         names=UNKNOWN if visible is None else {uuid: f"cuda:{place}" for place, uuid in enumerate(visible)},
-        given=None if given.is_all else _uuids(given.devices),
+        given=None if given.is_all else _identities(given.devices),
         state=guard.state.value,
         cuda=guard.sentence,
         notes=tuple(notes),
@@ -150,8 +151,8 @@ def _kernel_view(session: Session, inventory: Inventory, guard: Guard) -> Kernel
     )
 
 
-def _uuids(devices: tuple[Device, ...] | Unknown) -> tuple[str, ...] | None:
-    """Return the UUIDs of devices. None if the devices or a UUID are unknown."""
-    if devices is UNKNOWN or any(device.uuid is UNKNOWN for device in devices):
+def _identities(devices: tuple[Device, ...] | Unknown) -> tuple[str, ...] | None:
+    """Return the identities of devices. None if the devices or an identity are unknown."""
+    if devices is UNKNOWN or not all(device.identity for device in devices):
         return None
-    return tuple(str(device.uuid) for device in devices)
+    return tuple(device.identity for device in devices)

@@ -26,7 +26,17 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Device, Inventory, Vendor
     from gpu_magic.process.mask import Variables
 
-__all__ = ["hide", "in_force", "in_order", "read_hip", "read_visible", "seen_vendor", "show", "together"]
+__all__ = [
+    "hide",
+    "in_force",
+    "in_order",
+    "read_hip",
+    "read_visible",
+    "seen_vendor",
+    "show",
+    "together",
+    "why_no_numbers",
+]
 
 _HIDDEN = "-1"  # with an empty value, HIP would read CUDA_VISIBLE_DEVICES
 _SHORTEST_UUID = 5  # ROCR_VISIBLE_DEVICES: "GPU-" and a digit
@@ -203,16 +213,16 @@ def show(
         return _show_hip(amd, inherited, inventory.of_vendor("amd"), by) | hidden
     nvidia = inventory.of_vendor("nvidia")
     has_mig = any(isinstance(device, MigInstance) for device in devices)
-    # CUDA's numbers can differ from nvidia-smi's if CUDA sorts by speed or leaves out a lost GPU. How CUDA
-    # numbers GPUs if one is split is not documented well enough to rely on it.
-    is_sorted = order == FASTEST and not nvidia.is_uniform
-    numbers_fail = is_sorted or any(gpu.problem or gpu.is_split for gpu in nvidia)
+    why = why_no_numbers(order, nvidia)
     if by == "index" and has_mig:
         raise ChoiceError("A MIG instance has no number in CUDA_VISIBLE_DEVICES. Omit by='index'.")
-    if by == "index" and numbers_fail:
-        why = "with FASTEST_FIRST" if is_sorted else "while a GPU does not answer or is split by MIG"
-        raise ChoiceError(f"CUDA's numbers are unknown {why}. Omit by='index'.")
-    by_uuid = by == "uuid" or (by is None and (by_uuid or has_mig or numbers_fail))
+    if by == "index" and why:
+        raise ChoiceError(f"{why} Omit by='index'.")
+    must_be_uuid = by == "uuid" or (by is None and (has_mig or why != ""))
+    if must_be_uuid:
+        _check_uuids(devices, by, why)
+    has_uuids = all(device.uuid is not UNKNOWN for device in devices)
+    by_uuid = must_be_uuid or (by is None and by_uuid and has_uuids)
     others = hide(*(vendor for vendor in inventory.vendors if vendor != "nvidia"))
     return {MASK: write(devices, by_uuid=by_uuid), ORDER: order, **others}
 
@@ -231,12 +241,36 @@ def _show_hip(
     if by == "index" and left is UNKNOWN:
         raise ChoiceError(f"{_why_unclear(amd)} Omit by='index'.")
     if by == "uuid" or left is UNKNOWN:
+        _check_uuids(devices, by, _why_unclear(amd) if left is UNKNOWN else "")
         found[HIP] = write(devices, by_uuid=True)
     else:
         found[HIP] = ",".join(str(left.index(device)) for device in devices)
     if inherited.mask is not None:  # launchers stop if it contradicts HIP_VISIBLE_DEVICES
         found[MASK] = None
     return found
+
+
+def why_no_numbers(order: str, inventory: Inventory) -> str:
+    """Return why numbers cannot name GPUs, all of one vendor, as a sentence. Empty if they can.
+
+    CUDA's numbers can differ from nvidia-smi's if CUDA sorts by speed or leaves out a lost GPU. How CUDA
+    numbers GPUs if one is split is not documented well enough to rely on it.
+    """
+    if inventory.vendors == ("amd",):
+        return _why_unclear(inventory) if _numbered(inventory) is UNKNOWN else ""
+    if order == FASTEST and not inventory.is_uniform:
+        return "CUDA's numbers are unknown with FASTEST_FIRST."
+    if any(gpu.problem or gpu.is_split for gpu in inventory):
+        return "CUDA's numbers are unknown while a GPU does not answer or is split by MIG."
+    return ""
+
+
+def _check_uuids(devices: tuple[Device, ...], by: str | None, why_no_numbers: str) -> None:
+    """Raise ChoiceError if a device has no UUID to write."""
+    if unnamed := [device.label for device in devices if device.uuid is UNKNOWN]:
+        way = "Omit by='uuid'." if by == "uuid" and not why_no_numbers else "Choose other GPUs."
+        has = "have no UUIDs" if unnamed[1:] else "has no UUID"
+        raise ChoiceError(" ".join(filter(None, (f"{listed(unnamed)} {has}.", why_no_numbers, way))))
 
 
 def in_order(

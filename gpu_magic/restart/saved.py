@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.process.environment import connection_file, program, saved_choices_folder
 
@@ -66,7 +67,9 @@ def save(
         file.unlink(missing_ok=True)
         if not request:
             return
-        uuids = ",".join(str(device.uuid) for device in devices) or "none"
+        # A GPU without a UUID is named by its number.
+        named = (device.number_text if device.uuid is UNKNOWN else str(device.uuid) for device in devices)
+        uuids = ",".join(named) or "none"
         saved = {"kernel": connection_file(), "saved": time.time(), "request": uuids}
         _write(file, json.dumps(saved | {"options": options}))
         _log.info("Saved for after a restart: %s", uuids)
@@ -117,7 +120,7 @@ def remember(devices: Sequence[Device]) -> None:
         return
     file = _started_file()
     with suppress(OSError):
-        _write(file, "\n".join([connection_file(), *(str(device.uuid) for device in devices)]))
+        _write(file, "\n".join([connection_file(), *(device.identity for device in devices)]))
         for other in file.parent.glob("*.json"):  # not those that another kernel is writing
             connection = os.fsdecode(_read(other) or b"").partition("\n")[0]
             if not os.path.exists(connection):  # noqa: PTH110 - pathlib raises an error for what is no path
@@ -125,7 +128,7 @@ def remember(devices: Sequence[Device]) -> None:
 
 
 def remembered() -> frozenset[str]:
-    """Return the UUIDs of the GPUs that this kernel had after its previous start; empty if unknown."""
+    """Return the identities of the GPUs that this kernel had after its previous start; empty if unknown."""
     with suppress(OSError):
         if program() == "kernel" and (raw := _read(_started_file())):
             return frozenset(raw.decode("utf-8", "replace").split("\n")[1:])

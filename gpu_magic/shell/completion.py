@@ -170,8 +170,9 @@ def _devices(*, is_first: bool) -> list[str]:
         return []
     names = {} if gpus.kernel.names is UNKNOWN else gpus.kernel.names
     ordinals = [name.partition(":")[2] for name in names.values()]
-    physical = [_physical(device) for device in gpus.devices if str(device.uuid) in names]
-    return [*ordinals, *names.values(), *physical, *names, *(["cpu"] if is_first else [])]
+    physical = [_physical(device) for device in gpus.devices if device.identity in names]
+    uuids = [name for name in names if "-" in name]  # the others are bus IDs, which name no device
+    return [*ordinals, *names.values(), *physical, *uuids, *(["cpu"] if is_first else [])]
 
 
 def _physical(device: Device) -> str:
@@ -196,7 +197,7 @@ def _gpus(piece: str, *, is_first: bool) -> list[str]:
     first, dash, _ = piece.partition("-")
     if dash and re.fullmatch(r"[0-9]{1,4}", first):
         offers += [f"{first}-{last}" for last in numbers if last > int(first)]
-    return [*offers, *(str(gpu.uuid) for gpu in whole)]
+    return [*offers, *(str(gpu.uuid) for gpu in whole if gpu.uuid is not UNKNOWN)]
 
 
 def _without(named: Container[str], offers: Iterable[str]) -> list[str]:

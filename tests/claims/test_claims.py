@@ -11,16 +11,20 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import pynvml
 import pytest
 
 from gpu_magic.claims.held import Claims, PickedTwiceError
 from gpu_magic.devices.processes import owner_name
+from gpu_magic.testing import simulate
 from tests.claims.holders import GPU, OTHER, end, holder, is_running, stranger
 from tests.conftest import LIMIT, ROOT
 from tests.processes import missing
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from gpu_magic.devices.nvml import Nvml
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -45,6 +49,17 @@ def test_others_see_who_claims_what_and_since_when() -> None:
     assert (claim.pid, claim.notebook) == (pid, "train.ipynb")
     assert before - 1 < claim.since < time.time() + 1
     assert re.search(r"^claimed by you: train\.ipynb, since \d\d:\d\d$", str(claim))
+
+
+def test_a_gpu_without_a_uuid_is_claimed_by_its_bus_id(nvml: Nvml) -> None:
+    with simulate("4xA100-80GB") as machine:
+        for gpu in machine.gpus[:2]:
+            gpu.fail("nvmlDeviceGetUUID", pynvml.NVML_ERROR_NOT_SUPPORTED)
+        # GPU 2 was claimed before its first use, when the driver gave no UUID yet.
+        with holder(*(machine.gpus[number].bus_id for number in (0, 2)), machine.gpus[3].uuid) as pid:
+            there = nvml.inventory().with_claims(Claims().others())
+        assert [[claim.pid for claim in gpu.status.claims] for gpu in there] == [[pid], [], [pid], [pid]]
+        assert not any(gpu.status.claims for gpu in there.with_claims(Claims().others()))
 
 
 def test_the_table_names_ones_own_claim_until_it_is_used() -> None:

@@ -157,6 +157,34 @@ def gone_beside_nvidias() -> list[Any]:
     return [before, list(gpus.vendors), gpus.limitation]
 
 
+def choice() -> list[Any]:
+    """Return what a choice of two GPUs sets, claims and shows, whether their energy is read, and what a command gets."""
+    gpu_magic.choose("0,2")
+    rows = repr(gpu_magic.gpus()).splitlines()[2:6]
+    held = sorted(current().claims.held)
+    task = gpu_magic.launch("printenv HIP_VISIBLE_DEVICES")
+    task.wait()
+    found = [
+        os.environ["HIP_VISIBLE_DEVICES"],
+        held,
+        [row.rpartition("  ")[2] for row in rows],
+        [one.energy is not UNKNOWN for one in current().reader.counters(held, None).values()],
+        task.output,
+    ]
+    gpu_magic.choose("reset")
+    return found
+
+
+def test_gpus_without_a_serial_number_are_chosen_claimed_and_measured(ask: Ask) -> None:
+    """As consumer cards and APUs have none. Their bus IDs tell them apart."""
+    nameless = tuple(replace(card, uuid="GPU-0000000000000000", energy=5000) for card in AMD_CARDS)
+    mask, claimed, users, measured, got = ask(choice, amd=Driver(nameless, version="6.12.12"))
+    assert (mask, got) == ("1,2", "1,2\n")
+    assert claimed == [AMD_CARDS[0].bus_id, AMD_CARDS[2].bus_id]
+    assert users == ["claimed by this process", "free"] * 2
+    assert measured == [True, True]
+
+
 def test_all_figures_are_read(ask: Ask) -> None:
     busy = replace(AMD_CARDS[1], used=60 * GIB, util=97, processes=((os.getpid(), 59 * GIB),))
     found = ask(inventory, amd=Driver((AMD_CARDS[0], busy), version="6.12.12"))

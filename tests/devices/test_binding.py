@@ -174,7 +174,9 @@ def test_the_only_gpu_is_picked_and_a_uuid_that_is_not_known_yet_is_unknown(
 ) -> None:
     only = container(("0000:07:00.0", UUIDS[0], 0)).inventory()
     assert select(parse("auto"), only, (None, None)).mask == "0"
-    assert container(("0000:0b:00.0", UNUSED, 1)).inventory()[1].uuid is UNKNOWN
+    both = container(("0000:0b:00.0", UNUSED, 1)).inventory()
+    assert both[1].uuid is UNKNOWN
+    assert select(parse("1"), both, (None, None)).mask == "1"
 
 
 def test_gpus_that_were_not_given_to_a_container_are_none(container: Callable[..., Nvml]) -> None:

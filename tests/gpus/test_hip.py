@@ -44,6 +44,17 @@ MIXED = Inventory((machines.gpu(0), machines.gpu(1), *(replace(gpu, prefix="amd:
 NOTHING = Variables()
 
 
+def test_gpus_without_a_serial_number_are_named_by_hips_numbers() -> None:
+    there = Inventory(tuple(replace(amd(index), uuid=UNKNOWN) for index in range(4)))
+    assert choose("0,2", machine=there).variables == {"HIP_VISIBLE_DEVICES": "1,2"}
+    assert choose("all", machine=there).variables == {"HIP_VISIBLE_DEVICES": "1,0,2,3"}
+    assert choose("auto:4", machine=there).devices == there.gpus
+    assert seen(Variables(hip="1"), there) == [0]
+    unclear = Inventory((*there.gpus[:3], replace(there[3], hip_id=UNKNOWN)))
+    with pytest.raises(ChoiceError, match=r"GPU 0 has no UUID\. AMD SMI does not report HIP's numbers"):
+        choose("0", machine=unclear)
+
+
 def seen(variables: Variables, machine: Inventory = MACHINE) -> list[int] | None:
     """Return rocm-smi's numbers of the GPUs that are seen, in the order of `cuda:i`; None: not known."""
     devices = read_hip(variables, machine).devices

@@ -338,6 +338,22 @@ def test_nothing_is_said_of_a_mask_on_a_machine_that_can_not_be_read() -> None:
     assert read("", broken).devices == ()
 
 
+def test_a_gpu_without_a_uuid_is_named_by_its_number() -> None:
+    there = machine(replace(gpu(0), uuid=UNKNOWN), gpu(1), replace(gpu(2), uuid=UNKNOWN))
+    assert ask("0,2", there) == ask("0,2", there, "1,0,2", "PCI_BUS_ID") == ("0,2", "PCI_BUS_ID")
+    assert (ask("all", there)[0], ask("auto:3", there)[0]) == ("0,1,2", "0,1,2")
+    selection = select(parse("0,1"), there, (None, None), by="uuid")  # as in IPython's configuration
+    assert selection.mask == "0,1"
+    with pytest.raises(ChoiceError, match=r"GPU 2 has no UUID\. Omit by='uuid'\."):
+        ask("2", there, by="uuid")
+    with pytest.raises(ChoiceError, match="GPU 2 was not given to this process"):
+        ask("2", there, "0", "PCI_BUS_ID")
+    with pytest.raises(
+        ChoiceError, match="GPU 0 cannot be chosen because its UUID and its bus ID are unknown"
+    ):
+        ask("0", machine(replace(gpu(0), uuid=UNKNOWN, bus_id=UNKNOWN)))
+
+
 def test_a_gpu_without_a_uuid_is_never_written_by_one() -> None:
     there = machine(replace(gpu(0), uuid=UNKNOWN), gpu(1), lost(gpu(2)))
     selection = select(parse("all"), there, ("0,1,2", "PCI_BUS_ID"))
@@ -345,6 +361,10 @@ def test_a_gpu_without_a_uuid_is_never_written_by_one() -> None:
     assert selection.notes[0] == "GPU 0 is left out because its UUID is unknown."
     with pytest.raises(ChoiceError, match="can pick only 1 GPU"):
         ask("auto:2", there, "0,1,2", "PCI_BUS_ID")
+    with pytest.raises(
+        ChoiceError, match=r"GPU 0 has no UUID\. CUDA's numbers are unknown while a GPU does not"
+    ):
+        ask("0", there, "0,1,2", "PCI_BUS_ID")
 
 
 def test_a_gpu_that_does_not_answer_makes_no_riddle_a_guess() -> None:
