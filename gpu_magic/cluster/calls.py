@@ -10,6 +10,7 @@ import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpu_magic.frameworks.private import private_of
 from gpu_magic.launch.pickling import NotPickled, pickled
 from gpu_magic.process.environment import set_variable
 
@@ -113,7 +114,7 @@ def _no_rank() -> Iterator[None]:
 def _accelerate_states() -> list[dict[str, Any]]:
     module = sys.modules.get("accelerate.state")
     kinds = (getattr(module, name, None) for name in ("PartialState", "AcceleratorState", "GradientState"))
-    states = (getattr(kind, "_shared_state", None) for kind in kinds)
+    states = (private_of(kind, "accelerate.state:PartialState._shared_state") for kind in kinds)
     return [state for state in states if isinstance(state, dict)]
 
 

@@ -17,6 +17,7 @@ from gpu_magic import errors
 from gpu_magic.cluster.engine import begin
 from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.errors import ClusterError
+from gpu_magic.frameworks.private import private_of
 from gpu_magic.gpus.table import memory_texts
 from gpu_magic.process.session import current
 from gpu_magic.process.view import read_machine
@@ -340,7 +341,7 @@ class Cluster:
         """Have ipyparallel write an engine's GPUs behind the engine's number."""
         # A private dict, from engine numbers to ids and from ids to numbers. Without it, ipyparallel writes
         # only the number.
-        known = getattr(self.client, "_engines", {})
+        known = private_of(self.client, "ipyparallel:Client._engines") or {}
         for number, engine in self.engines.items():
             if number in known:
                 known[EngineNumber(engine)] = known[number]

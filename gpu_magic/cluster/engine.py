@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.frameworks.post_import import PostImportHook
+from gpu_magic.frameworks.private import private_of
 from gpu_magic.process.session import current
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def tell_jax() -> None:
 def _add_environment(jax: str) -> None:
     clusters: Any = getattr(getattr(sys.modules[jax], "_src", None), "clusters", None)
     base: Any = getattr(clusters, "ClusterEnv", None)
-    known: Any = getattr(base, "_cluster_types", None)
+    known: Any = private_of(base, "jax._src.clusters:ClusterEnv._cluster_types")
     if not isinstance(known, list) or any(one.name == "gpu_magic" for one in known):
         return  # in a JAX with another structure, `initialize` needs its arguments
 

@@ -23,6 +23,7 @@ from gpu_magic.cluster.cluster import (
     current_cluster,
 )
 from gpu_magic.errors import GpuMagicError, show_as
+from gpu_magic.frameworks.private import private_of
 from gpu_magic.text import counted
 
 __all__ = ["add_px"]
@@ -80,12 +81,11 @@ class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
     @property
     def _failed(self) -> list[tuple[int, Exception]]:
         """The errors of the cell so far, with the numbers of their engines."""
-        pairs = zip(self._targets, self._children, strict=True)
-        done = [(number, one.result()) for number, one in pairs if one.done()]
+        done = [(number, one.result()) for number, one in _parts(self).items() if one.done()]
         return [(number, result) for number, result in done if isinstance(result, Exception)]
 
     def _note_failed(self) -> None:
-        failed, running = self._failed, sum(not one.done() for one in self._children)
+        failed, running = self._failed, sum(not one.done() for one in _parts(self).values())
         if self._is_noted or not (failed and running):
             return
         self._failed_at = self._failed_at or time.monotonic()
@@ -103,6 +103,13 @@ class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
         # Output from before the wait has no parent header. One engine's would replace another's.
         parent = msg.get("parent_header") or {"msg_id": msg_future.msg_id}
         super()._iopub_streaming_output_callback(eid, msg_future, {**msg, "parent_header": parent})
+
+
+def _parts(result: AsyncResult) -> dict[int, Any]:
+    """Return the result of each engine. Empty if ipyparallel does not tell them apart."""
+    targets = private_of(result, "ipyparallel:AsyncResult._targets")
+    children = private_of(result, "ipyparallel:AsyncResult._children")
+    return {} if targets is None or children is None else dict(zip(targets, children, strict=True))
 
 
 class PxMagics(ParallelMagics):  # type: ignore[misc]
@@ -154,7 +161,7 @@ class PxMagics(ParallelMagics):  # type: ignore[misc]
         """Interrupt the engines. Return a line about engines that still run."""
         if (result := self.last_result) is None:
             return []
-        running = dict(zip(result._targets, result._children, strict=True))  # noqa: SLF001
+        running: dict[int, Any] = _parts(result) or dict.fromkeys(cluster.engines, result)
         if there := [number for number in running if number in cluster.client.ids]:
             cluster.client.abort(result, targets=there, block=False)  # queued cells
         left = cluster.interrupt(running)

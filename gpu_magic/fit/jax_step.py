@@ -10,7 +10,8 @@ from typing import Any
 
 from gpu_magic.errors import FitError
 from gpu_magic.fit.users_code import Functions, one_line
-from gpu_magic.frameworks.jax import backends, has_plugin
+from gpu_magic.frameworks.jax import FRAMEWORK, has_plugin
+from gpu_magic.frameworks.private import private_of
 
 __all__ = ["JaxStep"]
 
@@ -25,7 +26,7 @@ class JaxStep:
 
     def __init__(self, function: Any, args: Any, kwargs: Any) -> None:
         jax: Any = sys.modules["jax"]
-        if not backends() and has_plugin():
+        if FRAMEWORK.is_started() is not True and has_plugin():
             why = (
                 "JAX has not started and allocates most of each GPU's memory when it does. Make arrays first."
             )
@@ -39,7 +40,9 @@ class JaxStep:
         for one in () if is_cpu else jax.tree.leaves((args, kwargs)):
             if isinstance(one, jax.Array) and not one.is_deleted():
                 for shard in one.addressable_shards:
-                    self.present[shard.device.local_hardware_id or 0] += shard.data.nbytes
+                    self.present[private_of(shard.device, "jax:Device.local_hardware_id") or 0] += (
+                        shard.data.nbytes
+                    )
 
     def peak(self, size: int | None = None, _until: float | None = None) -> dict[str, int]:
         """Return the bytes of each part of the compiled step, with a batch of `size`."""

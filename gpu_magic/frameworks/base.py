@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpu_magic.errors import PlacementError
+from gpu_magic.devices.model import UNKNOWN
+from gpu_magic.errors import PlacementError, warn_once
 from gpu_magic.text import size_as_typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from gpu_magic.devices.model import Unknown
     from gpu_magic.frameworks.target import LogicalDevice
 
 __all__ = ["Components", "Framework", "Holding", "MemoryPool", "MemorySettings", "OutOfMemory", "wanted_in"]
@@ -182,9 +185,23 @@ class Framework(ABC):
         """Return whether the framework has started a device that is a GPU. False if that is unknown."""
         return False
 
-    def is_started(self) -> bool:
-        """Return whether the framework has found its devices, and will not look for other devices."""
+    def is_started(self) -> bool | Unknown:
+        """Return whether the framework has found its devices, and will not look for other devices.
+
+        UNKNOWN, with a warning, if the framework does not tell. Then its devices cannot be asked for either,
+        because that could start it.
+        """
         return self.has_gpu()
+
+    def _does_not_tell(self) -> Unknown:
+        """Warn, once, that `is_started` is UNKNOWN."""
+        version = getattr(sys.modules[self.module], "__version__", "")
+        warn_once(
+            ("is_started", self.module),
+            f"{self.name} {version} does not tell whether it has started. If it has, --growth and "
+            "--memory-limit come too late for it, and %%gpu_time does not wait for it. Update gpu_magic.",
+        )
+        return UNKNOWN
 
     def without_cuda(self) -> str:
         """If the framework has no CUDA, return how to install a build with CUDA, as a sentence. Else empty.

@@ -9,9 +9,9 @@ import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.errors import PlacementError, warn_once
+from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.base import Components, Framework, Holding, MemoryPool, OutOfMemory, wanted_in
-from gpu_magic.frameworks.private import private
+from gpu_magic.frameworks.private import private, private_of
 from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.text import listed
 
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from gpu_magic.devices.model import Unknown
     from gpu_magic.frameworks.base import MemorySettings
 
-__all__ = ["FRAMEWORK", "backends", "has_plugin"]
+__all__ = ["FRAMEWORK", "has_plugin"]
+
+_BACKENDS = "jax._src.xla_bridge:_backends"
 
 # The default devices that JAX accepts before it has started (JAX 0.10, `_validate_default_device`).
 _PLATFORMS = ("cpu", "gpu", "tpu")
@@ -37,10 +40,18 @@ class Jax(Framework):
 
     def has_gpu(self) -> bool:
         """Return whether JAX has started a GPU backend."""
-        return not {"cuda", "rocm", "gpu"}.isdisjoint(backends())
+        if (backends := private(_BACKENDS)) is not None:
+            return not {"cuda", "rocm", "gpu"}.isdisjoint(backends)
+        return self.is_started() is True and bool(_devices_like(LogicalDevice("gpu", 0)))
 
-    def is_started(self) -> bool:
-        return bool(backends())
+    def is_started(self) -> bool | Unknown:
+        if (backends := private(_BACKENDS)) is not None:
+            return bool(backends)
+        if (are_initialized := private("jax._src.xla_bridge:backends_are_initialized")) is not None:
+            return bool(are_initialized())
+        if "jax._src" not in sys.modules:  # another module named jax
+            return False
+        return self._does_not_tell()
 
     def without_cuda(self) -> str:
         if self.has_gpu() or has_plugin():
@@ -68,17 +79,17 @@ class Jax(Framework):
 
     def raises_itself(self, device: LogicalDevice) -> bool:
         """Return whether `scope` sets a platform. JAX raises an error if it starts without that platform."""
-        return device.index == 0 and not self.is_started() and _platform(device) in _PLATFORMS
+        return device.index == 0 and self.is_started() is not True and _platform(device) in _PLATFORMS
 
     def own_device(self, device: LogicalDevice) -> Any:
         """Return JAX's object for a device. Before JAX has started, return the name of the platform."""
-        return _devices_like(device)[device.index] if self.is_started() else _platform(device)
+        return _devices_like(device)[device.index] if self.is_started() is True else _platform(device)
 
     def device_of(self, obj: object) -> LogicalDevice | str | None:
         return _logical_device(obj) if isinstance(obj, sys.modules["jax"].Device) else None
 
     def is_waiting(self, device: LogicalDevice) -> bool:
-        return _platform(device) in _PLATFORMS and not self.is_started() and device.index != 0
+        return _platform(device) in _PLATFORMS and self.is_started() is not True and device.index != 0
 
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         """Set the default device. Before JAX has started, set a platform, which means its first device.
@@ -90,7 +101,7 @@ class Jax(Framework):
             return _default_device(_platform(device))
         if _platform(device) not in _PLATFORMS:
             return _default_device(_AbsentDevice(device, f"it has no {device.type}."))
-        if self.is_started() or is_used():
+        if self.is_started() is True or is_used():
             found = _devices_like(device).get(device.index)
             return _default_device(found or _AbsentDevice(device, f"{self.problem(device)}."))
         why = "it did not know its devices before it started. It has started now: run this again."
@@ -120,7 +131,7 @@ class Jax(Framework):
         if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
             return self.holdings(jax.random.key_data(array))
         return [
-            Holding(_logical_device(shard.device), shard.data.nbytes, _key(shard))
+            Holding(_logical_device(shard.device), shard.data.nbytes, _key(shard, array))
             for shard in array.addressable_shards
         ]
 
@@ -157,7 +168,7 @@ class Jax(Framework):
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
         """Return the free bytes of JAX's own pool, which has reserved a part of the GPU."""
-        if device.kind == "cpu" or not self.is_started():
+        if device.kind == "cpu" or self.is_started() is not True:
             return None
         stats = _devices_like(device)[device.index].memory_stats() or {}
         return int(stats["bytes_limit"] - stats["bytes_in_use"]) if "bytes_limit" in stats else None
@@ -177,7 +188,7 @@ class Jax(Framework):
         }
 
     def synchronize(self) -> None:
-        if self.is_started():
+        if self.is_started() is True:  # listing the arrays would start it
             jax: Any = sys.modules["jax"]
             jax.block_until_ready(jax.live_arrays())
 
@@ -203,15 +214,6 @@ class Jax(Framework):
             name = new if new in os.environ else "XLA_PYTHON_CLIENT_MEM_FRACTION"
             variables[name] = f"{math.floor(memory.fraction * 10_000) / 10_000}"  # never more than the limit
         return variables
-
-
-def backends() -> dict[str, Any]:
-    """Return the backends that JAX has started, by platform."""
-    found: dict[str, Any] | None = private("jax._src.xla_bridge:_backends")
-    if found is None and "jax._src" in sys.modules:  # not another module named jax
-        text = f"JAX {sys.modules['jax'].__version__} does not list its backends"
-        warn_once("JAX's backends", f"{text}, so it counts as not started. Update gpu_magic.")
-    return found or {}
 
 
 def has_plugin() -> bool:
@@ -275,7 +277,7 @@ def _devices_like(device: LogicalDevice) -> dict[int, Any]:
 
 def _ordinal_of(device: Any, index: int) -> int:
     """Return a GPU's CUDA ordinal, also if `jax_cuda_visible_devices` hides GPUs. For a CPU, the index."""
-    ordinal = getattr(device, "local_hardware_id", None)
+    ordinal = private_of(device, "jax:Device.local_hardware_id")
     return index if device.platform == "cpu" or ordinal is None or ordinal < 0 else int(ordinal)
 
 
@@ -290,10 +292,12 @@ def _logical_device(device: Any) -> LogicalDevice | str:
     )
 
 
-def _key(shard: Any) -> tuple[str, int]:
-    """Return a key that is the same for arrays and NumPy views that share memory."""
+def _key(shard: Any, array: Any) -> tuple[str, int]:
+    """Return a key that is the same for arrays and NumPy views that share memory, if the address is known."""
+    if (address := private_of(shard.data, "jax:Array.unsafe_buffer_pointer")) is None:
+        return f"JAX on {shard.device}", id(array)
     where = "address" if shard.device.platform == "cpu" else str(shard.device)
-    return where, shard.data.unsafe_buffer_pointer()
+    return where, address()
 
 
 FRAMEWORK = Jax()

@@ -1,4 +1,7 @@
-"""A table of the frameworks' private names that gpu_magic uses, and functions to look them up."""
+"""A table of private names of other packages that gpu_magic uses, and functions to look them up.
+
+It also has names without an underscore that are not documented. Those of pynvml are in `devices/binding.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import sys
 from importlib import import_module
 from typing import Any
 
-__all__ = ["PRIVATE", "private", "private_of", "required"]
+__all__ = ["PRIVATE", "has_private", "private", "private_of", "required"]
 
 _NO_STEP = "%gpu_fit raises an error instead of predicting a step of PyTorch"
 _BARE = "a block is `with torch.device(...)`, in which a DataLoader cannot shuffle; a warning is shown"
-_LEFT_OUT = "blocks do not include TensorFlow; a warning is shown"
+_LEFT_OUT = "blocks include TensorFlow only once it has started; a warning is shown"
+_NOT_ASKED = "whether TensorFlow has started is unknown; a warning is shown"
 _NO_LIMIT = "--memory-limit has no effect on TensorFlow before it starts; a warning is shown"
 # Each name as module:attribute or module:class.attribute. Its value: the versions in which it was found, and
 # what happens without it.
@@ -42,17 +46,55 @@ PRIVATE = {
         "%to_gpu does not update modules that store their device there; steps are not predicted",
     ),
     "torch:Tensor._base": ("2.13", "%to_gpu turns a view of a parameter into a copy in its graph"),
-    "jax._src.xla_bridge:_backends": ("0.10", "JAX counts as not started; a warning is shown"),
-    "tensorflow.python.eager.context:_context": ("2.21", "TensorFlow counts as not started"),
+    "torch.jit:ScriptModule": ("2.8 to 2.13", "a scripted module is moved as other modules are"),
+    "jax._src.xla_bridge:_backends": ("0.10", "once JAX has started, it is asked for its GPUs"),
+    "jax._src.xla_bridge:backends_are_initialized": (
+        "0.10",
+        "without _backends, whether JAX has started is unknown; a warning is shown",
+    ),
+    "jax._src.config:_validate_default_device": (  # accepts our stand-in for a missing device
+        "0.10",
+        "blocks on a device that JAX lacks do not include JAX; a warning is shown",
+    ),
+    "jax:Device.local_hardware_id": ("0.10", "a GPU's ordinal is its place among JAX's devices"),
+    "jax:Array.unsafe_buffer_pointer": (
+        "0.10",
+        "memory that JAX shares with other frameworks is counted for each",
+    ),
+    "jax._src.clusters:ClusterEnv._cluster_types": (
+        "0.10",
+        "jax.distributed.initialize() needs arguments in engines",
+    ),
+    "tensorflow.python.eager.context:_context": ("2.21", _NOT_ASKED),
     "tensorflow.python.eager.context:context": ("2.21", _LEFT_OUT),
+    "tensorflow.python.eager.context:Context.device_name": ("2.21", _LEFT_OUT),
+    "tensorflow.python.eager.context:Context.device_spec": ("2.21", _LEFT_OUT),
     "tensorflow.python.eager.context:PhysicalDevice": ("2.21", _NO_LIMIT),
-    "tensorflow.python.eager.context:Context._context_handle": ("2.21", "TensorFlow counts as not started"),
+    "tensorflow.python.eager.context:Context._context_handle": ("2.21", _NOT_ASKED),
     "tensorflow.python.eager.context:Context._physical_devices": (
         "2.21",
         "before TensorFlow starts its devices count as not listed",
     ),
     "tensorflow.python.eager.context:Context._set_device": ("2.21", _LEFT_OUT),
     "tensorflow.python.eager.context:Context._virtual_device_map": ("2.21", _NO_LIMIT),
+    "accelerate.state:PartialState._shared_state": (
+        "1.15",
+        "an Accelerator of an earlier call of gpu_magic.map stays in its engine",
+    ),
+    "ipykernel.comm:BaseComm._reply_subshell_for": (
+        "7.4",
+        "messages of a page can be lost after another page has ended",
+    ),
+    "comm.base_comm:BaseComm._closed": ("0.2", "a panel that marimo has closed counts as open"),
+    "ipyparallel:AsyncResult._children": (
+        "9.2",
+        "an engine's error shows when all have ended; an interrupt goes to all engines",
+    ),
+    "ipyparallel:AsyncResult._targets": (
+        "9.2",
+        "an engine's error shows when all have ended; an interrupt goes to all engines",
+    ),
+    "ipyparallel:Client._engines": ("9.2", "outputs of engines name no GPUs"),
 }
 
 
@@ -88,6 +130,13 @@ def required(name: str) -> Any:
     if found is None:
         raise ImportError(f"{name.replace(':', '.')} is not there")
     return found
+
+
+def has_private(obj: Any, name: str) -> bool:
+    """Return whether an object has the attribute that a name of the table refers to, also if it is None."""
+    if name not in PRIVATE:
+        raise KeyError(name)
+    return hasattr(obj, name.rpartition(":")[2].rpartition(".")[2])
 
 
 def private_of(obj: Any, name: str) -> Any:

@@ -141,7 +141,8 @@ class PyTorch(Framework):
             return [*(holding for part in inner for holding in self.holdings(part)), *grad]
 
     def unmovable(self, kind: type) -> str:
-        if issubclass(kind, sys.modules["torch"].jit.ScriptModule):
+        scripted = private("torch.jit:ScriptModule")
+        if scripted is not None and issubclass(kind, scripted):
             return "A scripted module keeps its tensors outside Python. Use its own .to(device)"
         exported = sys.modules.get("torch.export.exported_program")
         if exported is not None and issubclass(kind, exported.ExportedProgram):

@@ -40,7 +40,9 @@ class FrameworkSettings:
         if not memory or memory == self.memory:
             return
         late = [
-            framework.name for framework in imported() if framework.preallocates and framework.is_started()
+            framework.name
+            for framework in imported()
+            if framework.preallocates and framework.is_started() is True
         ]
         if late:
             option = "--memory-limit" if memory.limit is not None else "--growth"

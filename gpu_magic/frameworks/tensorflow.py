@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError, warn_once
 from gpu_magic.frameworks.base import Components, Framework, Holding, MemoryPool, OutOfMemory, wanted_in
-from gpu_magic.frameworks.private import private, private_of, required
+from gpu_magic.frameworks.private import has_private, private, private_of, required
 from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.text import listed
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from gpu_magic.devices.model import Unknown
     from gpu_magic.frameworks.base import MemorySettings
 
 __all__ = ["FRAMEWORK", "mirrored"]
@@ -30,6 +31,8 @@ _JOB = "/job:localhost/replica:0/task:0"
 # The prefix for a missing device. TensorFlow uses the CPU in place of a missing device of this process, but
 # raises an error for a device of an unknown process.
 _ABSENT = "/job:absent"
+_KEEPS = "it has started and keeps its devices"
+_DEVICE_NAME, _DEVICE_SPEC = f"{_EAGER}:Context.device_name", f"{_EAGER}:Context.device_spec"
 # Kept for later cells, because a model works only with the strategy that it was created with.
 _strategies: dict[tuple[str, ...], Any] = {}
 
@@ -47,14 +50,20 @@ class TensorFlow(Framework):
 
     def has_gpu(self) -> bool:
         """Return whether TensorFlow has started and lists a GPU."""
-        if not self.is_started():
+        if self.is_started() is not True:
             return False
         config: Any = sys.modules["tensorflow"].config
         return bool(config.list_logical_devices("GPU"))
 
-    def is_started(self) -> bool:
-        context = private(f"{_EAGER}:_context") if _EAGER in sys.modules else None
-        return private_of(context, f"{_EAGER}:Context._context_handle") is not None
+    def is_started(self) -> bool | Unknown:
+        eager, handle = sys.modules.get(_EAGER), f"{_EAGER}:Context._context_handle"
+        if eager is None:
+            return False
+        if has_private(eager, f"{_EAGER}:_context"):
+            context = private(f"{_EAGER}:_context")
+            if context is None or has_private(context, handle):
+                return private_of(context, handle) is not None
+        return self._does_not_tell()
 
     def without_cuda(self) -> str:
         tf: Any = sys.modules["tensorflow"]
@@ -109,14 +118,24 @@ class TensorFlow(Framework):
         memory of each visible GPU, even if only TensorBoard has imported it and the user never uses it. So a
         missing device is known only at the end of the block, if TensorFlow has started by then.
         """
-        tf, was_started = sys.modules["tensorflow"], self.is_started()
-        context = required(f"{_EAGER}:context")()
-        set_device = required(f"{_EAGER}:Context._set_device")
-        before = context.device_name, context.device_spec
+        tf, was_started = sys.modules["tensorflow"], self.is_started() is True
         index = f"/device:{device.kind.upper()}:{device.index}"
         if was_started:
             is_absent = device != CPU and self.problem(device)
-            tf.device(f"{_ABSENT}{index}" if is_absent else self.name_of(device)).__enter__()
+            started_scope = tf.device(f"{_ABSENT}{index}" if is_absent else self.name_of(device))
+        try:
+            context = required(f"{_EAGER}:context")()
+            set_device = required(f"{_EAGER}:Context._set_device")
+            device_name, device_spec = required(_DEVICE_NAME), required(_DEVICE_SPEC)
+            before = device_name.fget(context), device_spec.fget(context)
+        except ImportError:
+            if not was_started:  # the public way would start it
+                raise
+            with started_scope:
+                yield
+            return
+        if was_started:
+            started_scope.__enter__()
         else:  # the name that the device will have, because listing the devices would start CUDA
             if private_of(context, f"{_EAGER}:Context._physical_devices") is not None:
                 index = self.name_of(device).replace("/", "/device:")
@@ -125,14 +144,14 @@ class TensorFlow(Framework):
             yield
         finally:
             set_device(context, *before)
-        if not was_started and device != CPU and self.is_started() and (why := self.problem(device)):
+        if not was_started and device != CPU and self.is_started() is True and (why := self.problem(device)):
             raise PlacementError(f"TensorFlow ran on the CPU, not on {device}: {why}.")
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Set the visible devices. TensorFlow refuses that after it has started."""
         tf: Any = sys.modules["tensorflow"]
-        if self.is_started():
-            return "it has started and keeps its devices", None
+        if self.is_started() is True:
+            return _KEEPS, None
         physical = {_index_of(gpu): gpu for gpu in tf.config.list_physical_devices("GPU")}
         if not physical and not tf.test.is_built_with_gpu_support():
             return f"TensorFlow {tf.__version__} is built without CUDA", None
@@ -141,12 +160,15 @@ class TensorFlow(Framework):
             return f"it does not list {listed(missing)}", None
         undo = ExitStack()
         undo.callback(self._set_visible, tf.config.get_visible_devices("GPU"))
-        self._set_visible([physical[ordinal] for ordinal in ordinals])
+        try:
+            self._set_visible([physical[ordinal] for ordinal in ordinals])
+        except RuntimeError:  # it has started, and did not tell
+            return _KEEPS, None
         names = [f"cuda:{ordinal} as /GPU:{index}" for index, ordinal in enumerate(_cuda_ordinals("GPU"))]
         return f"it sees {listed(names, 'no GPU')}", undo
 
     def _set_visible(self, gpus: Sequence[Any]) -> None:
-        if not self.is_started():  # afterwards, TensorFlow refuses
+        if self.is_started() is not True:  # afterwards, TensorFlow refuses
             sys.modules["tensorflow"].config.set_visible_devices(gpus, "GPU")
 
     # Tensors
@@ -209,7 +231,7 @@ class TensorFlow(Framework):
         return found
 
     def synchronize(self) -> None:
-        if self.is_started():
+        if self.is_started() is True:
             sys.modules["tensorflow"].test.experimental.sync_devices()
 
     def reset_peaks(self) -> bool:
@@ -245,7 +267,7 @@ class TensorFlow(Framework):
         Listing the GPUs starts CUDA. If TensorFlow has not listed them yet, this method adds the logical
         devices to the context, under the names that the GPUs will have.
         """
-        if self.is_started():
+        if self.is_started() is True:
             self._limits.pop_all()  # they can no longer be changed or restored
             return
         self._limits.close()

@@ -329,9 +329,9 @@ def _of_frameworks(selection: Selection, *, was_hidden: bool) -> Iterator[str]:
         if without_cuda := framework.without_cuda():
             if selection.vendor == "nvidia":  # how to install it
                 yield without_cuda
-        elif not framework.is_started():
+        elif (is_started := framework.is_started()) is False:
             counting += [framework.name] * (was_hidden and framework.module in _COUNT_EARLY)
-        elif not framework.has_gpu():
+        elif is_started is True and not framework.has_gpu():
             started.append(framework.name)
     if started:
         yield f"{listed(started)} started without a GPU and will see none until you restart."

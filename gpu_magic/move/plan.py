@@ -126,7 +126,7 @@ class Plan:
 
     def _can_ask(self, framework: Framework) -> bool:
         """Return whether the plan may ask a framework for its devices. A dry run must not start one."""
-        return not self._is_dry or framework is not self._converts or framework.is_started()
+        return not self._is_dry or framework is not self._converts or framework.is_started() is True
 
     def check(self) -> None:
         """Raise PlacementError if a variable has only NumPy arrays, or if no variable has arrays to move."""

@@ -14,6 +14,7 @@ from IPython.core.getipython import get_ipython
 from IPython.display import display
 
 from gpu_magic.errors import KernelRestarting
+from gpu_magic.frameworks.private import private_of
 from gpu_magic.gpus.table import as_html, as_text
 from gpu_magic.panel import script, style
 from gpu_magic.panel.messages import NotUnderstoodError
@@ -82,7 +83,7 @@ class Panel(anywidget.AnyWidget):
     @property
     def is_open(self) -> bool:
         """Whether pages can show the panel. marimo closes the comm when its cell runs again."""
-        return self.comm is not None and not getattr(self.comm, "_closed", False)
+        return self.comm is not None and not private_of(self.comm, "comm.base_comm:BaseComm._closed")
 
     def tell(self, message: dict[str, Any]) -> None:
         """Send a message to the pages that have this panel."""

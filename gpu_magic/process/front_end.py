@@ -13,6 +13,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpu_magic.frameworks.private import has_private
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -56,8 +58,9 @@ def hear_every_page(comm: Any) -> None:
     ipykernel 7.4 routes them to the subshell that was last active when the comm sent a message, even if it
     belongs to another page. When that subshell has ended with its page, the messages of all pages are lost.
     """
-    if hasattr(comm, "_reply_subshell_for"):
-        comm._reply_subshell_for = None  # noqa: SLF001 - there is no public switch
+    name = "ipykernel.comm:BaseComm._reply_subshell_for"  # there is no public switch
+    if has_private(comm, name):
+        setattr(comm, name.rpartition(".")[2], None)
 
 
 class FrontEnd(NamedTuple):

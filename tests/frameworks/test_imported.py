@@ -313,7 +313,7 @@ def without_name_of_tensorflow(name):
     eager = sys.modules[module]
     owner = eager.context() if path.startswith("Context.") else eager
     last = path.rpartition(".")[2]
-    delattr(type(owner) if last == "_set_device" else owner, last)
+    delattr(type(owner) if last in vars(type(owner)) else owner, last)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with on_gpu("cpu"):
@@ -333,6 +333,25 @@ def test_without_a_private_name_of_tensorflow_one_line_says_what_is_lost(machine
     found = machine(without_name_of_tensorflow, name)
     assert (found["started"], len(found["warned"])) == ([], "a warning is shown" in PRIVATE[name][1])
     assert all(text.startswith("TensorFlow") for text in found["warned"])
+
+
+@gives(["/CPU:0", "begun", "ended"], on="machine")
+def test_a_started_tensorflow_without_a_private_name_is_set_in_the_public_way():
+    """Its own `tf.device` also needs the name, so another one stands there."""
+    tf.constant(1)
+    seen = []
+
+    @contextlib.contextmanager
+    def device(name):
+        seen.append(name)
+        yield seen.append("begun")
+        seen.append("ended")
+
+    del type(context()).device_spec
+    tf.device = device
+    with get("tensorflow").scope(LogicalDevice("cpu", 0), bool):
+        pass
+    return seen
 
 
 @gives(["TensorFlow", "JAX"], on="machine")

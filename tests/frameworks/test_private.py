@@ -15,6 +15,7 @@ from gpu_magic import on_gpu
 from gpu_magic.frameworks import get
 from gpu_magic.frameworks.base import MemorySettings
 from gpu_magic.frameworks.private import PRIVATE
+from gpu_magic.frameworks.settings import FrameworkSettings
 from gpu_magic.frameworks.target import LogicalDevice
 from tests.conftest import torch_build
 from tests.programs.runner import ELSEWHERE
@@ -67,14 +68,63 @@ def older_versions():
     import jax  # noqa: F401
 
     del torch.accelerator.get_memory_info, torch._C._accelerator_getDeviceStats
-    del sys.modules["jax._src.xla_bridge"]._backends
+    bridge = sys.modules["jax._src.xla_bridge"]
+    del bridge._backends
+    bridge.backends_are_initialized = lambda: True
+    told = get("jax").is_started()
+    del bridge.backends_are_initialized
     torch.ones(1, device="pretend:0")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         pools = [dict(get("torch").pools()) for _ in range(2)]
         free = get("torch").free_bytes(LogicalDevice("gpu", 0, "pretend"))
-        started = [get("jax").is_started(), get("jax").has_gpu()]
+        started = [told, str(get("jax").is_started()), get("jax").has_gpu()]
+        FrameworkSettings().check(MemorySettings(growth=True))  # it may be too late, which is said
+        get("jax").synchronize()
     return [pools, free, started, [str(one.message) for one in said]]
+
+
+def shared_memory():
+    """Return what is found of JAX's arrays and devices without two of their names, and of a scripted module."""
+    import jax
+
+    array = jax.numpy.ones(4)
+    scripted = type(torch.jit.script(torch.nn.Linear(1, 1)))
+    before = get("torch").unmovable(scripted) != ""
+    del torch.jit.ScriptModule
+    delattr(type(array), "unsafe_buffer_pointer")
+    delattr(jax.Device, "local_hardware_id")
+    found = [gpu_magic.devices_of([one, array]) for one in (array, jax.numpy.zeros(2))]
+    return [
+        before,
+        get("torch").unmovable(scripted),
+        [list(one.values()) for one in found],
+        get("jax").problem(LogicalDevice("cpu", 3)),
+    ]
+
+
+def strict_jax():
+    """Return the device of a block that JAX lacks, and what is warned of, if JAX accepts no stand-in for one."""
+    import jax
+
+    accepts = jax.default_device
+
+    def strict(device):
+        if not isinstance(device, jax.Device | str | None):
+            raise ValueError("not a Device")  # noqa: TRY004 - as JAX does
+        return accepts(device)
+
+    jax.default_device = strict
+    jax.devices()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        device = _in_block_of_torch()
+    return [device, [str(one.message) for one in caught]]
+
+
+def _in_block_of_torch():
+    with on_gpu(1):
+        return str(torch.ones(1).device)
 
 
 # Those that a step is predicted with are tried in tests/fit, those of a move in tests/move. PyTorch's own context needs three: without them
@@ -85,7 +135,7 @@ NAMES = [
     for name in sorted(PRIVATE)
     if name.startswith("torch")
     and not re.search("%gpu_fit|%to_gpu", PRIVATE[name][1])
-    and not name.endswith(_OF_ITS_CONTEXT)
+    and not name.endswith((*_OF_ITS_CONTEXT, "ScriptModule"))
 ]
 
 
@@ -102,6 +152,17 @@ def test_without_a_private_name_blocks_and_figures_hold(run: Runner, name: str) 
 
 def test_what_older_versions_do_not_tell_is_said_once(run: Runner) -> None:
     *found, said = run(older_versions)
-    assert found == [[{}, {}], None, [False, False]]
+    assert found == [[{}, {}], None, [True, "Unknown.UNKNOWN", False]]
     assert len(said) == 2
+    assert said[1].startswith(f"JAX {version('jax')} does not tell whether it has started.")
     assert said[0].startswith(f"PyTorch {torch_build()[0]} does not count its memory on pretend (")
+
+
+def test_arrays_and_modules_are_known_without_names_that_are_not_documented(run: Runner) -> None:
+    assert run(shared_memory) == [True, "", [[16], [24]], ""]
+
+
+def test_a_jax_that_accepts_no_stand_in_for_a_device_is_left_out(run: Runner) -> None:
+    device, (warned,) = run(strict_jax)
+    assert device == "pretend:1"
+    assert warned.startswith("JAX cannot be set to cuda:1: ValueError: not a Device. It is left out.")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpu_magic.process.front_end import FrontEnd, missing_there, read_front_end
+from gpu_magic.process.front_end import FrontEnd, hear_every_page, missing_there, read_front_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,3 +104,9 @@ def test_a_server_in_a_folder_that_is_closed_to_others(tmp_path: Path, fresh: Fr
     )
     (tmp_path / "opt").chmod(0o755)
     assert said == "False\n"
+
+
+def test_comms_without_ipykernel_s_route_are_left_alone() -> None:
+    comm = SimpleNamespace()
+    hear_every_page(comm)
+    assert vars(comm) == {}
