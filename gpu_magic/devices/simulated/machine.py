@@ -328,7 +328,7 @@ def _seen(process: SimulatedProcess) -> GpuProcess:
     mine = process.pid == os.getpid()
     is_own = process.is_own or mine
     notebook = process.notebook if is_own else ""
-    name, owner = name_text(process.name), name_text(process.owner)
+    name, owner = name_text(process.name), name_text(str(process.owner))
     return GpuProcess(process.pid, name, owner, UNKNOWN, mine, is_own, notebook, age=process.age)
 
 
