@@ -7,7 +7,7 @@ that they are sent in the order of the changes. The machine is read and choices 
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import secrets
 import threading
 import time
@@ -44,6 +44,7 @@ _LEASE = 40.0  # seconds
 _LEASE_IN_CELL = 24 * 3600.0
 _MOST_VIEWS = 64  # per viewer, because pages can send anything
 _EXPECTED = ""  # a view that will probably be shown soon and has no name yet
+_log = logging.getLogger("gpu_magic.panel")
 _UNLOADED = "gpu_magic was unloaded. To choose here: %load_ext gpu_magic"
 
 
@@ -85,7 +86,7 @@ class PanelState:
         self._rows: list[dict[str, Any]] = []
         self._history = History()
         self._details: dict[str, dict[str, Any]] = {}  # of open rows, by key
-        self._variables: dict[str, dict[str, Any]] = {}
+        self._variables: dict[str, dict[str, Any]] | None = None  # on GPUs; None: not looked for, or unknown
         self._walked_at: float | None = None  # `idle.free_since` at the latest walk
 
     # Add and remove panels.
@@ -280,8 +281,8 @@ class PanelState:
             self._header, self._rows, self._details = header, rows, details
             self._history.add(rows)
             for key, detail in details.items():
-                is_known = self._walked_at is not None
-                detail["variables"] = self._variables.get(key) or self._variables[""] if is_known else None
+                found = self._variables
+                detail["variables"] = None if found is None else found.get(key) or found[""]
             self.send()
         return snapshot
 
@@ -318,23 +319,26 @@ class PanelState:
         if self._is_free_wanted:
             self._is_free_wanted = False
             self.say(*_free())
-            self._walked_at = None
-        # Don't delay the next cell for a walk that nobody asked for.
+            self._walked_at = self._variables = None
+        self.choosing.when_idle(before_cell=before_cell)
+        # Last, because a choice can't wait for a walk or fail with it. The next cell can't wait either.
         if not before_cell:
             self._walk()
-        self.choosing.when_idle(before_cell=before_cell)
 
     def _walk(self) -> None:
         """Find the variables on GPUs if a row is open and they may have changed."""
         with self.lock:
             is_open = any(map(self._open_in, self._views))
-        if not is_open or self._walked_at == self.idle.free_since:
+        if self._shell is None or not is_open or self._walked_at == self.idle.free_since:
             return
-        with contextlib.suppress(GpuMagicError):  # the next reading shows the error
+        found = None
+        try:
             found = find_variables(self._shell)
-            with self.lock:
-                self._walked_at, self._variables = self.idle.free_since, found
-            self._read_now()
+        except Exception as error:  # noqa: BLE001 - the user's objects can raise anything
+            _log.debug("The variables on GPUs are unknown: %s", type(error).__name__)
+        with self.lock:
+            self._walked_at, self._variables = self.idle.free_since, found
+        self._read_now()
 
 
 def _free() -> tuple[str, str]:

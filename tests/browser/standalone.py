@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.panel import script as panel_script
@@ -108,7 +107,6 @@ class LivePanel(Panels):
         self._heard: list[dict[str, Any]] = []
         self.kernel = PanelState()
         self.kernel.add(self, None)
-        self.kernel._shell = SimpleNamespace(user_ns={}, user_ns_hidden={})  # with no variables
         super().__init__(pages(self.state, **how))
         self.exchange("sent.length")
 

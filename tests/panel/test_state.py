@@ -22,6 +22,8 @@ from tests.processes import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from IPython.core.interactiveshell import InteractiveShell
+
 NOT_UNDERSTOOD = "The page sent an invalid message. Nothing was changed."
 UNLOADED = "gpu_magic was unloaded. To choose here: %load_ext gpu_magic"
 
@@ -36,7 +38,6 @@ class Pages:
         self.heard: list[dict[str, Any]] = []
         self.kernel = PanelState()
         self.kernel.add(self, None)
-        self.kernel._shell = SimpleNamespace(user_ns={}, user_ns_hidden={})
         self.look()
 
     def tell(self, message: dict[str, Any]) -> None:
@@ -168,6 +169,26 @@ def test_nothing_is_done_once_the_extension_is_unloaded(pages: Pages) -> None:
     pages.kernel.resume(None)
     assert pages.said == ""
     assert pages.choose("1").startswith("cuda:0 = GPU 1")
+
+
+def test_variables_that_can_not_be_found_stop_no_choice(shell: InteractiveShell, pages: Pages) -> None:
+    """They are looked for after the choice, which needs none of them."""
+    masks: list[str | None] = []
+
+    class Name(str):
+        __slots__ = ()
+
+        def startswith(self, *_: Any) -> bool:
+            masks.append(mask())
+            raise RuntimeError
+
+    shell.user_ns[Name("x")] = 1
+    pages.kernel.add(pages, shell)
+    shell.run_cell("1")
+    pages.kernel.receive(pages, {"type": "look", "view": "v", "visibility": "watched", "open": ["1"]})
+    assert pages.choose("3").startswith("cuda:0 = GPU 3")
+    assert masks == ["3"]
+    assert pages.state["details"]["1"]["variables"] is None
 
 
 # What is read.
