@@ -137,7 +137,7 @@ class Choosing:
         if wanted.only_free:
             self.stop()
         # Read before `say`, because the next reading with another choice removes the text.
-        with contextlib.suppress(GpuMagicError):  # the next reading shows the error
+        with contextlib.suppress(Exception):  # the next reading shows the error
             self._panel.read()
         self._panel.say(*said)
 

@@ -80,6 +80,7 @@ class PanelState:
         self._is_paused = self._is_restarting = self._is_free_wanted = False
         self._said: dict[str, Any] = {"number": 0}
         self._set_said()
+        self._unread = ""  # why the latest reading failed
         self._begun = self._latest = 0  # the numbers of the newest reading, and of the newest finished one
         self._chosen: list[str] = []  # the choice of this process at the latest reading
         self._header: dict[str, Any] = {}
@@ -253,9 +254,21 @@ class PanelState:
                 return False
         try:
             self.read()
-        except GpuMagicError as error:  # the description of the simulated machine was changed and is invalid
-            self.say(str(error), "error")
+        except Exception as error:  # noqa: BLE001 - there is no cell to show it, and the next reading can succeed
+            self._say_unread(error)
         return True
+
+    def _say_unread(self, error: Exception) -> None:
+        text = str(error)  # such as: the description of the simulated machine was changed and is invalid
+        if not isinstance(error, GpuMagicError):
+            text = f"The GPUs could not be read: {type(error).__name__}: {text}"
+        with self.lock:
+            self._unread = text
+            if self._said["text"] == text:
+                self.send()  # so that pages know that the kernel is there
+            else:
+                _log.debug("The GPUs could not be read", exc_info=error)
+                self.say(text, "error")
 
     def read(self) -> Snapshot:
         """Read the machine and send it."""
@@ -278,6 +291,9 @@ class PanelState:
             if self._said["kind"] == "done" and chosen != self._chosen:
                 self._set_said()  # something else changed the choice, such as `%gpus`
             self._chosen = chosen
+            if self._unread and self._said["text"] == self._unread:
+                self._set_said()
+            self._unread = ""
             self._header, self._rows, self._details = header, rows, details
             self._history.add(rows)
             for key, detail in details.items():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -218,6 +219,23 @@ def test_a_row_has_all_that_is_shown_of_a_device(pages: Pages) -> None:
         "unavailable": "",
         "parent": "",
     }
+
+
+def test_a_reading_that_fails_is_said_until_one_succeeds_and_hides_no_choice(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))  # it has no version
+        assert pages.kernel.tick()
+        text, number = pages.said, pages.kernel.state()["said"]["number"]
+        assert text.startswith("The GPUs could not be read: AttributeError: ")
+        assert pages.kernel.tick()
+        assert pages.kernel.state()["said"]["number"] == number  # a page shows it once
+        assert pages.choose("3").startswith("cuda:0 = GPU 3")
+        assert pages.kernel.tick()
+    assert pages.said == text
+    assert pages.kernel.tick()
+    assert pages.said == ""
 
 
 def test_the_machine_is_read_while_somebody_looks_and_during_cells_for_who_does_not(pages: Pages) -> None:
