@@ -1,7 +1,10 @@
 """The messages between pages and the kernel: JSON objects, each with a `type`.
 
 The kernel sends
-  state     everything that a page shows (see `PanelState.state`), once a second and after each event
+  state     everything that a page shows (see `PanelState.state`), once a second and after each event.
+            `pause`: the seconds in which no other state may come, because the kernel does not hear the page
+            during a cell
+  same      {second, pause}: the state is the same except for these
   restart   {kernel, page}: restart the kernel with this id (empty: unknown) through the Jupyter server. The
             page with the name `page` does this. If `page` is empty, every page answers whether it can
   attached  {page, script, style, state}: the answer to `attach`
@@ -10,7 +13,8 @@ The kernel sends
 Pages send what `CHECKS` lists:
   look            whether a view is "watched" (visible to a person who used the page in the last ten minutes),
                   "unwatched" or "hidden", and its open rows; sent when these change, and every 15 s while the
-                  view is watched. Unless it is hidden, the answer is a state with the last minutes.
+                  view is watched or, during a cell, not hidden. Unless it is hidden, the answer is a state
+                  with the last minutes.
   choose          choose the clicked GPUs as soon as no cell runs. If `restart` is true, restart the kernel
                   if necessary
   wait            choose the clicked GPUs as soon as they are free and no cell runs; `stop_waiting` cancels it

@@ -135,8 +135,11 @@ class PanelView {
   // If no figures arrive, says why, and dims the panel.
   showSilence() {
     const { store, visibility } = this;
-    const isPaused = visibility.state === "unwatched" && store.silence > SILENCE;
-    const text = isPaused ? UNWATCHED_TEXT : store.isSilent ? `no figures for ${Math.round(store.silence / 1000)} s` : "";
+    const isPaused = visibility.state === "unwatched" && store.isOverdue;
+    const seconds = Math.round(store.silence / 1000);
+    const isOld = store.isUnheard && store.silence > SILENCE;
+    const ageText = isOld ? `figures are ${seconds} s old while a cell runs` : "";
+    const text = isPaused ? UNWATCHED_TEXT : store.isSilent ? `no figures for ${seconds} s` : ageText;
     setText(this.stale, text);
     this.root.classList.toggle("gm-old", isPaused || store.isDead);
   }

@@ -1,6 +1,6 @@
 // Reports whether a view of the panel is visible and watched. Between cells, the kernel reads the machine
 // only while a view is watched.
-const SAY_AGAIN = 15000; // milliseconds between two reports that a view is watched
+const SAY_AGAIN = 15000; // milliseconds between two reports that a view is watched, or not hidden during a cell
 const UNWATCHED = 600000; // milliseconds without input after which a view counts as unwatched
 const INPUT = ["pointermove", "pointerdown", "keydown", "wheel"];
 
@@ -40,14 +40,16 @@ class Visibility {
     if (state === this.state) return;
     this.state = state;
     // The kernel sends nothing while a view is not watched, so this time does not count as silence.
-    if (state === "watched") this.store.heardAt = Date.now();
+    if (state === "watched" && !this.store.isUnheard) this.store.heardAt = Date.now();
     this.say();
   }
 
   sayAgain() {
-    if (this.state !== "watched") return;
+    const { state, store } = this;
+    const isWanted = state === "watched" || (state === "unwatched" && store.isBusy);
+    if (!isWanted || store.isUnheard) return; // the kernel would answer all reports after its cell
     this.check();
-    if (this.state === "watched") this.say();
+    if (this.state === state) this.say();
   }
 
   say() {

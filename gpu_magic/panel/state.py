@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PageViewer", "PanelState", "Viewer", "panel_state"]
 
-# Pages report a watched view every 15 s, unless they were closed or the computer sleeps. The lease is long
-# during a cell, because pages of some kernels can't report then, and unwatched views are not reported again.
+# Pages report a watched view every 15 s, and during a cell every view that is not hidden. After a longer
+# silence the page was closed, the computer sleeps, or the kernel can't hear the page during the cell. A
+# Jupyter server keeps all messages for a page that has vanished, so states become rare: about 50 in a day.
 _LEASE = 40.0  # seconds
-_LEASE_IN_CELL = 24 * 3600.0
+_SHORTEST_PAUSE, _PART = 60.0, 1 / 8  # seconds, and the part of the time since the end of the lease
 _MOST_VIEWS = 64  # per viewer, because pages can send anything
 _EXPECTED = ""  # a view that will probably be shown soon and has no name yet
 _log = logging.getLogger("gpu_magic.panel")
@@ -63,6 +64,15 @@ class _View(NamedTuple):
     is_watched: bool
     open: tuple[str, ...]  # the rows that are open
     heard_at: float
+    reports_in_cells: bool  # whether the kernel hears its page during a cell
+
+
+class _Sent(NamedTuple):
+    """The latest state that a viewer was sent."""
+
+    state: dict[str, Any]  # without what differs each time
+    next_at: float  # when the next one is due; `say` is earlier
+    rare_since: float | None  # since when states are rare
 
 
 class PanelState:
@@ -75,6 +85,7 @@ class PanelState:
         self._process = secrets.token_hex(8)
         self._sampler = Sampler(self.tick)
         self._views: dict[Viewer, dict[str, _View]] = {}
+        self._sent: dict[Viewer, _Sent] = {}
         self._has_answered = False  # whether a page that shows the widget has answered
         self._shell: Any = None
         self._is_paused = self._is_restarting = self._is_free_wanted = False
@@ -109,7 +120,7 @@ class PanelState:
             views = self._views.setdefault(viewer, {})
             if hasattr(shell, "kernel"):
                 # A page may show it soon, but can't report that before this cell ends.
-                views[_EXPECTED] = _View(True, (), time.monotonic())
+                views[_EXPECTED] = _View(True, (), time.monotonic(), reports_in_cells=False)
                 self._sampler.start()
         return snapshot
 
@@ -117,6 +128,7 @@ class PanelState:
         """Remove a closed viewer."""
         with self.lock:
             self._views.pop(viewer, None)
+            self._sent.pop(viewer, None)
             if not self._views:  # no page would show the choice
                 self.choosing.stop()
 
@@ -184,13 +196,16 @@ class PanelState:
                 return
             if len(views) == _MOST_VIEWS:
                 views.pop(next(iter(views)))  # the one that was reported longest ago
-            views[view] = _View(visibility == "watched", tuple(open), time.monotonic())
+            # A message on another thread came by a subshell. It would also come during a cell.
+            is_on_subshell = threading.current_thread() is not threading.main_thread()
+            views[view] = _View(visibility == "watched", tuple(open), time.monotonic(), is_on_subshell)
             # Always answered, so that the page knows that there is a kernel.
-            viewer.tell({"type": "state", "state": self.state(viewer, with_history=True)})
+            self._send_to(viewer, with_history=True)
+            is_visible = any(self._visible(viewer))
         if set(open) - set(was_open):
             self.idle.request()  # to find the variables
             self._read_now()
-        elif visibility == "watched" and not self._sampler.is_running:
+        elif is_visible and not self._sampler.is_running:
             self._read_now()
 
     # Messages to pages.
@@ -205,6 +220,7 @@ class PanelState:
                 "rows": self._rows,
                 "said": self._said,  # the text in all panels: its number, text, kind and warning lines
                 "waiting": self.choosing.waiting,
+                "is_busy": self.idle.is_busy,  # whether a cell runs
                 "is_paused": self._is_paused,
                 "is_restarting": self._is_restarting,
                 "details": {
@@ -215,17 +231,37 @@ class PanelState:
             # Pages extend the history of the utilization themselves.
             return {**state, "history": self._history.utilization()} if with_history else state
 
-    def send(self) -> None:
-        """Send the state to all visible pages."""
+    def send(self, *, is_news: bool = False) -> None:
+        """Send the state to all visible pages: to those that do not report only if it is due or news."""
         with self.lock:
-            for viewer in [viewer for viewer in self._views if any(self._visible(viewer))]:
-                viewer.tell({"type": "state", "state": self.state(viewer)})
+            for viewer in list(self._views):
+                if any(self._visible(viewer)) and (is_news or self._is_due(viewer)):
+                    self._send_to(viewer)
+
+    def _send_to(self, viewer: Viewer, *, with_history: bool = False) -> None:
+        """Send the state, or only its times if nothing else has changed."""
+        now, sent, views = time.monotonic(), self._sent.get(viewer), list(self._visible(viewer))
+        pause, rare_since = 0.0, None
+        if views and not any(map(self._is_fresh, views)):
+            rare_since = (sent and sent.rare_since) or now
+            pause = max(_SHORTEST_PAUSE, _PART * (now - rare_since))
+        state = self.state(viewer)
+        times: dict[str, Any] = {"second": state.pop("second"), "pause": 0}
+        if not any(view.reports_in_cells for view in views):  # such a page reports, which ends the pause
+            times["pause"] = round(pause)
+        self._sent[viewer] = _Sent(state, now + pause, rare_since)
+        if with_history:
+            times["history"] = self._history.utilization()
+        elif sent is not None and sent.state == state:
+            viewer.tell({"type": "same", **times})
+            return
+        viewer.tell({"type": "state", "state": {**state, **times}})
 
     def say(self, text: str, kind: str, warnings: Iterable[str] = ()) -> None:
         """Replace the text in every panel. `kind` is info, done, warning or error."""
         with self.lock:
             self._set_said(text, kind, warnings)
-            self.send()
+            self.send(is_news=True)
 
     def _set_said(self, text: str = "", kind: str = "info", warnings: Iterable[str] = ()) -> None:
         number = self._said["number"] + 1
@@ -235,7 +271,7 @@ class PanelState:
         """Restart the kernel, through this page if one is named, and show the restart in every panel."""
         with self.lock:
             self._is_restarting = True
-            self.send()
+            self.send(is_news=True)
 
         def ask(kernel: str, page: str) -> None:
             with self.lock:
@@ -248,10 +284,11 @@ class PanelState:
 
     @unasked()
     def tick(self) -> bool:
-        """If a view is visible, read and send the machine. Return whether a view is visible."""
+        """Read and send the machine if a visible view is due. Return whether a view is visible."""
         with self.lock:
-            if not any(any(self._visible(viewer)) for viewer in self._views):
-                return False
+            viewers = [viewer for viewer in self._views if any(self._visible(viewer))]
+            if not any(map(self._is_due, viewers)):
+                return bool(viewers)
         try:
             self.read()
         except Exception as error:  # noqa: BLE001 - there is no cell to show it, and the next reading can succeed
@@ -311,14 +348,27 @@ class PanelState:
 
     def _visible(self, viewer: Viewer) -> Iterator[_View]:
         """Yield the visible views: those that are watched, and during a cell all that are not hidden."""
-        now, free_since, is_busy = time.monotonic(), self.idle.free_since, self.idle.is_busy
+        is_busy = self.idle.is_busy
         for view in self._views.get(viewer, {}).values():
-            if is_busy:
-                is_visible = now - view.heard_at < _LEASE_IN_CELL
-            else:
-                is_visible = view.is_watched and now - max(view.heard_at, free_since) < _LEASE
+            if not is_busy:
+                is_visible = view.is_watched and self._is_fresh(view)
+            else:  # a page has vanished if it could report a watched view, but does not
+                is_visible = self._is_fresh(view) or not (view.is_watched and view.reports_in_cells)
             if is_visible:
                 yield view
+
+    def _is_fresh(self, view: _View) -> bool:
+        """Return whether a view was reported recently, or could not be before the latest cell ended."""
+        since = view.heard_at
+        if not (view.reports_in_cells or self.idle.is_busy):
+            since = max(since, self.idle.free_since)
+        return time.monotonic() - since < _LEASE
+
+    def _is_due(self, viewer: Viewer) -> bool:
+        """Return whether it is time for the next state."""
+        sent = self._sent.get(viewer)
+        is_over = sent is None or sent.next_at <= time.monotonic()
+        return is_over or any(map(self._is_fresh, self._visible(viewer)))
 
     def _open_in(self, viewer: Viewer | None) -> set[str]:
         if viewer is None:

@@ -1,7 +1,7 @@
 // The state of a panel: the machine as the kernel last sent it, the clicked choice, and a notice. All views
 // of the panel in a page show this state. messages.py lists the messages.
 const ANSWER_LIMIT = 150; // milliseconds without an answer after which a notice says that the kernel is busy
-const SILENCE = 20000; // milliseconds without a message; the kernel sends one a second
+const SILENCE = 20000; // milliseconds without a message; the kernel sends one a second, or tells the pause
 const RESTART_TIME = 6000; // milliseconds in which another page or the kernel restarts it
 const NOTHING = { text: "", kind: "info", warnings: [] };
 
@@ -37,17 +37,22 @@ class Store {
 
   receive(message) {
     if (message.type === "restart") this.restart(message);
-    if (message.type !== "state") return;
+    const { type, state, ...times } = message;
+    if (type !== "state" && type !== "same") return;
     if (this.isGone) this.notice = NOTHING;
     this.isGone = false;
     this.isLive = true; // only a kernel sends states
-    this.take(message.state);
+    this.take(state ?? { ...this.latest, ...times });
   }
 
   take(state) {
     const wasSame = this.isSame;
     this.heardAt = Date.now();
     this.keepHistory(state);
+    const { history, ...latest } = state;
+    this.latest = latest;
+    this.pause = 1000 * (state.pause ?? 0); // milliseconds
+    this.isBusy = state.is_busy;
     this.header = state.header;
     this.rows = Object.fromEntries(state.rows.map((row) => [row.key, row]));
     this.order = state.rows.map(({ key }) => key);
@@ -99,7 +104,16 @@ class Store {
 
   // Whether the kernel sends nothing although a view is watched.
   get isSilent() {
-    return this.silence > SILENCE && [...this.views].some((view) => view.visibility.state === "watched");
+    return this.isOverdue && [...this.views].some((view) => view.visibility.state === "watched");
+  }
+
+  get isOverdue() {
+    return this.silence > this.pause + SILENCE;
+  }
+
+  // Whether the kernel does not hear this page before its cell ends, and therefore seldom sends a state.
+  get isUnheard() {
+    return this.pause > 0 && !this.isOverdue;
   }
 
   get silence() {

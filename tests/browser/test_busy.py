@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
+import websocket
 from playwright.sync_api import expect
 
+from tests.browser.lab import FLAGS, TOKEN, find_chromium
 from tests.browser.panel import LOAD, MASK, VERSIONS, busy_machine
 from tests.browser.test_chip import open_chip
+from tests.processes import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.browser.lab import Lab, Notebook
 
@@ -108,3 +115,59 @@ def test_a_click_is_applied_before_a_cell_that_waits_its_turn(
     notebook.run(third)
     assert notebook.outputs(third).strip() == "2,3"
     expect(notebook.said).to_have_text(re.compile("cuda:0 = GPU 2 .*\ncuda:1 = GPU 3 "))
+
+
+@contextmanager
+def browser_to_kill(lab: Lab) -> Iterator[Callable[[], None]]:
+    """Open pages in a Chromium of their own meanwhile; return what kills it."""
+    shared, before = lab.browser, set(psutil.Process().children(recursive=True))
+    lab.browser = shared.browser_type.launch(executable_path=find_chromium(), args=FLAGS)
+    processes = set(psutil.Process().children(recursive=True)) - before
+
+    def kill() -> None:
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    try:
+        yield kill
+    finally:
+        lab.browser = shared
+        kill()
+
+
+def states_kept(lab: Lab, kernel: str, session: str) -> int:
+    """Return how many states the server has kept for a page that has gone, and gets within seconds."""
+    address = f"{lab.address.replace('http', 'ws')}/api/kernels/{kernel}/channels"
+    count, end = 0, time.monotonic() + 5
+    with closing(websocket.create_connection(f"{address}?session_id={session}&token={TOKEN}")) as channel:
+        while (left := end - time.monotonic()) > 0:
+            channel.settimeout(left)
+            with suppress(websocket.WebSocketTimeoutException):
+                message = json.loads(channel.recv())
+                data = message["content"].get("data", {})
+                count += data.get("content", data).get("type") in ("state", "same")
+    return count
+
+
+def test_a_page_that_is_killed_leaves_little_with_the_server(
+    lab: Lab, ipykernel: Callable[[str], str], version: str
+) -> None:
+    """The server keeps what is sent to it for ever, and a cell can take days."""
+    with browser_to_kill(lab) as kill:
+        notebook = lab.open(
+            LOAD, "%gpu_panel", WAIT, kernel=kernel_of(lab, ipykernel, version), own_page=True
+        )
+        notebook.run(0)
+        notebook.run(1)
+        expect(notebook.panel).to_be_visible()
+        kernel = notebook.kernel()
+        session = notebook.page.evaluate("notebook.sessionContext.session.kernel.clientId")
+        notebook.start(2)
+        lab.change_machine(busy_machine(util=63))
+        expect(notebook.row(0).locator(".gm-percent")).to_have_text("63 %")
+        lab.contexts.remove(notebook.page.context)
+        kill()
+    kept = states_kept(lab, kernel, session)
+    assert kept > 0
+    until(lambda: states_kept(lab, kernel, session) == 0)

@@ -241,6 +241,44 @@ def test_a_kernel_that_says_nothing(bare: BarePages) -> None:
     is_off(page)
 
 
+def with_held_clock(bare: BarePages, state: dict[str, Any]) -> Page:
+    """Open a page that is watched, and whose clock only the test turns."""
+    page = bare(state, has_clock=True)
+    while not sent(page, "look"):
+        page.clock.run_for(100)
+    page.clock.pause_at(page.evaluate("Date.now()") / 1000 + 1)
+    return page
+
+
+def test_a_kernel_that_tells_a_pause_is_not_silent(bare: BarePages) -> None:
+    """It does not hear the page before its cell ends."""
+    state = state_of(FOUR)
+    page = with_held_clock(bare, state)
+    tell(page, state, pause=60, is_busy=True)
+    looks = len(sent(page, "look"))
+    page.clock.run_for(45_000)
+    expect(page.locator(".gm-stale")).to_have_text("figures are 45 s old while a cell runs")
+    expect(page.locator(".gm-said")).to_have_text("")
+    page.locator('[data-key="2"]').click()
+    expect(page.locator(".gm-line code")).to_have_text("%gpus 2")
+    assert len(sent(page, "look")) == looks  # it would answer all of them then
+    page.clock.run_for(36_000)
+    expect(page.locator(".gm-said")).to_contain_text("The kernel does not answer")
+    is_off(page)
+    assert len(sent(page, "look")) > looks
+
+
+def test_a_state_that_is_the_same_is_a_sign_of_life_and_a_figure(bare: BarePages) -> None:
+    state = state_of(FOUR)
+    page = with_held_clock(bare, state)
+    chart = page.locator('[data-key="1"] .gm-chart-line')
+    for second in range(1, 31):
+        page.clock.run_for(1000)
+        page.evaluate("second => hear({type: 'same', second, pause: 0})", state["second"] + second)
+    expect(page.locator(".gm-stale")).to_have_text("")
+    assert "H31" in str(chart.get_attribute("d"))
+
+
 def seen(page: Page) -> str:
     """Return whether the kernel was told that the panel is seen."""
     page.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")
@@ -261,6 +299,22 @@ def test_a_panel_that_nobody_watches_pauses_and_goes_on_with_the_first_movement(
     assert sent(page, "look")[-1]["visibility"] == "watched"
     page.clock.run_for(1000)
     expect(page.locator(".gm-stale")).to_have_text("")
+
+
+def test_a_panel_that_nobody_watches_reports_during_a_cell_alone(bare: BarePages) -> None:
+    """So the kernel knows of a page that vanishes."""
+    state = state_of(FOUR)
+    page = with_held_clock(bare, state)
+    page.clock.fast_forward(TEN_MINUTES)
+    page.clock.run_for(30_000)
+    looks = len(sent(page, "look"))
+    tell(page, state, is_busy=True)
+    page.clock.run_for(30_000)
+    later = sent(page, "look")[looks:]
+    assert [look["visibility"] for look in later] == ["unwatched", "unwatched"]
+    tell(page, state, is_busy=False)
+    page.clock.run_for(30_000)
+    assert len(sent(page, "look")) == looks + 2
 
 
 def test_a_panel_that_is_not_seen_wants_no_figures(bare: BarePages) -> None:

@@ -31,6 +31,7 @@ class Page:
         reply = kernel.run("import gpu_magic\npanel = gpu_magic.panel()\nprint(panel.model_id, end='')")
         assert reply.status == "ok", reply.traceback
         self.key = reply.stdout
+        self._state: dict[str, Any] = {}  # the latest
         self._said = 1  # the number of what was heard last: at first, nothing is said
 
     def send(self, content: Any, method: str = "custom", **data: Any) -> None:
@@ -65,8 +66,12 @@ class Page:
     def state(self, found: Callable[[dict[str, Any]], object] = lambda _state: True) -> dict[str, Any]:
         """Return the next state that is looked for."""
         while message := self.hear():
-            if message.get("type") == "state" and found(message["state"]):
-                state: dict[str, Any] = message["state"]
+            kind = message.pop("type", None)
+            if kind not in ("state", "same"):
+                continue
+            state: dict[str, Any] = message["state"] if kind == "state" else self._state | message
+            self._state = {name: value for name, value in state.items() if name != "history"}
+            if found(state):
                 return state
         raise TimeoutError
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import re
 import sys
+import threading
+from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +47,11 @@ class Pages:
 
     def tell(self, message: dict[str, Any]) -> None:
         self.heard.append(message)
+
+    def hear(self) -> list[dict[str, Any]]:
+        """Return what it was told since this was asked last."""
+        heard, self.heard = self.heard, []
+        return heard
 
     def send(self, kind: object, **values: Any) -> str:
         """Send a message, and let no cell run after it; return what is said."""
@@ -251,6 +260,162 @@ def test_the_machine_is_read_while_somebody_looks_and_during_cells_for_who_does_
     pages.look("hidden", "w")
     assert not tick()
     pages.kernel.idle._depth = 0
+
+
+# What is sent of a cell, which can take days, to pages that may have vanished: a server keeps it all for them.
+
+LEASE = 40  # seconds: two reports were missed
+DAY = 24 * 3600
+
+
+class Clock:
+    """The clock of a panel's kernel. The test turns it."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in ("state", "idle", "machine"):
+        monkeypatch.setattr(import_module(f"gpu_magic.panel.{module}"), "time", clock)
+    return clock
+
+
+@pytest.fixture
+def during(
+    shell: InteractiveShell, clock: Clock
+) -> Iterator[Callable[..., list[tuple[float, dict[str, Any]]]]]:
+    """Return a way to run a cell of many seconds; it returns what pages hear of it, and at which second."""
+    begun: list[Pages] = []
+
+    def run(
+        pages: Pages, seconds: int, act: Callable[[], object] = lambda: None
+    ) -> list[tuple[float, dict[str, Any]]]:
+        heard: list[tuple[float, dict[str, Any]]] = []
+
+        def cell() -> None:
+            begin = clock.now
+            pages.hear()
+            for second in (*range(1, min(seconds, 1000) + 1), *range(1010, seconds + 1, 10)):
+                clock.now = begin + second
+                act()
+                pages.kernel.tick()
+                heard.extend((second, message) for message in pages.hear())
+
+        begun.append(pages)
+        pages.kernel.idle.attach(shell)
+        shell.user_ns["cell"] = cell
+        shell.run_cell("cell()").raise_error()
+        return heard
+
+    yield run
+    for pages in begun:
+        pages.kernel.pause()
+
+
+def by_subshell(look: Callable[[], object]) -> None:
+    """Send a page's message as JupyterLab does if the kernel has subshells: it comes on another thread."""
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+
+
+def report(pages: Pages, visibility: str) -> None:
+    pages.kernel.receive(pages, {"type": "look", "view": "v", "visibility": visibility, "open": []})
+
+
+@pytest.mark.parametrize("visibility", ["watched", "unwatched"])
+@pytest.mark.parametrize("has_subshell", [True, False])
+def test_a_page_that_vanished_is_sent_less_than_5_mb_in_a_day_and_none_if_it_would_report(
+    clock: Clock, during: Callable[..., Any], visibility: str, has_subshell: bool
+) -> None:
+    """The panel and the chip of a page are sent the same, so each may be sent half of it."""
+    with simulate("64xA100-80GB", clock=clock.monotonic) as machine:
+        machine.populate()
+        pages = Pages(machine)
+        pages.look("hidden")
+        (by_subshell if has_subshell else lambda look: look())(lambda: report(pages, visibility))
+        heard = during(pages, DAY)
+    later = [message for when, message in heard if when > LEASE]
+    assert len(heard) - len(later) >= LEASE - 1
+    assert sum(len(json.dumps(message)) for _, message in heard) < 2_500_000
+    if has_subshell and visibility == "watched":
+        assert later == []
+    # The others can't report, or did not know that a cell runs.
+    assert len(later) < 80
+
+
+def test_a_panel_that_no_page_shows_is_sent_little(
+    clock: Clock, pages: Pages, shell: InteractiveShell, during: Callable[..., Any]
+) -> None:
+    """As in nbclient: a page was expected."""
+    del clock
+    pages.look("hidden")
+    shell.kernel = object()
+    pages.kernel.add(pages, shell)
+    assert len(during(pages, DAY)) < LEASE + 80
+
+
+def test_a_page_that_is_not_heard_in_a_cell_is_told_how_long_no_state_comes(
+    clock: Clock, pages: Pages, during: Callable[..., Any]
+) -> None:
+    report(pages, "watched")
+    told = [(when, message.get("state", message)["pause"]) for when, message in during(pages, 1000)]
+    assert all(then - when <= pause + 1 for (when, pause), (then, _) in itertools.pairwise(told))
+    assert [when for when, pause in told if not pause] == list(range(1, LEASE))
+    assert [when for when, _ in told[LEASE - 1 :]][:3] == [LEASE, LEASE + 60, LEASE + 120]
+    # Between cells it gets all again, and in the next cell once it has reported.
+    for _ in range(5):
+        clock.now += 1
+        pages.kernel.tick()
+        assert pages.hear()
+    report(pages, "watched")
+    assert {when for when, _ in during(pages, LEASE)} == set(range(1, LEASE + 1))
+
+
+@pytest.mark.parametrize("visibility", ["watched", "unwatched"])
+def test_a_page_that_reports_during_a_cell_misses_no_second_of_it(
+    clock: Clock, pages: Pages, during: Callable[..., Any], visibility: str
+) -> None:
+    by_subshell(lambda: report(pages, visibility))
+
+    def live() -> None:
+        if clock.now % 15 == 0:
+            by_subshell(lambda: report(pages, visibility))
+
+    assert {when for when, _ in during(pages, 900, live)} == set(range(1, 901))
+
+
+def test_a_page_that_nobody_watches_is_told_that_a_cell_runs(
+    clock: Clock, pages: Pages, during: Callable[..., Any]
+) -> None:
+    """It reports only then. So a server can end an idle kernel."""
+    by_subshell(lambda: report(pages, "unwatched"))
+    pages.hear()
+    clock.now += DAY
+    assert not pages.kernel.tick()
+    assert pages.hear() == []
+    (_, told), *_ = during(pages, 1)
+    assert (told["state"]["is_busy"], told["state"]["pause"]) == (True, 0)
+
+
+def test_a_state_that_equals_the_last_is_not_sent(clock: Clock, pages: Pages) -> None:
+    def told() -> list[dict[str, Any]]:
+        clock.now += 1
+        pages.kernel.tick()
+        return pages.hear()
+
+    told()
+    for message in told():
+        assert message == {"type": "same", "second": message["second"], "pause": 0}
+    pages.machine.gpus[1].run("train.py", "maria", 10 << 30)
+    changed = [message["state"] for message in told() if message["type"] == "state"]
+    assert [state["rows"][1]["usage"] for state in changed] == ["busy"]
+    assert {message["type"] for message in told()} == {"same"}
 
 
 def test_an_open_row_has_its_detail_and_others_have_none(pages: Pages) -> None:
