@@ -88,7 +88,7 @@ class Choosing:
         self._panel.idle.request()
 
     def wait(self, request: str) -> None:
-        """Start to wait for GPUs, in place of an earlier wait.
+        """Start to wait for GPUs, in place of an earlier wait for others.
 
         Raises
         ------
@@ -100,6 +100,9 @@ class Choosing:
         session = current()
         wait = _Wait(request, Waiting(session, devices, options, None), session.chosen)
         with self._lock:
+            if self._wait is not None and self._wait.request == request:
+                self._panel.say("", "info")
+                return  # it keeps its place in line
             self.stop()
             self._wait = wait
             self.waiting = "Looking for who uses them."

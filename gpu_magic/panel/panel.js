@@ -155,8 +155,7 @@ class PanelView {
     this.clear.hidden = store.draft === null || store.isDead;
     if (this.question.request !== store.draft || store.isDead) this.question.close();
     const hasDevices = store.draft !== null && splitRequest(store.draft).devices !== "";
-    const isWaiting = hasDevices && store.waitText;
-    const hint = isWaiting ? "waiting" : hasDevices ? "not applied yet" : "click GPUs in the order you want them";
+    const hint = hasDevices && store.isWaiting ? "waiting" : hasDevices ? "not applied yet" : "click GPUs in the order you want them";
     setText(this.hint, request && store.draft === null ? "" : hint);
     const restarts = store.isFrozen && !store.isSame;
     const use = USE_WORDS[store.draft] ?? "Use these";
@@ -279,7 +278,7 @@ class WaitControls {
     const focused = [begin, cancel].find((one) => one === document.activeElement);
     const held = store.held.length;
     setText(begin, held === 1 ? "Wait for it" : "Wait for them");
-    begin.hidden = !held || store.isFrozen || Boolean(store.waitText);
+    begin.hidden = !held || store.isFrozen || store.isWaiting;
     this.element.hidden = !store.waitText;
     setText(this.text, store.waitText);
     cancel.disabled = store.isDead;

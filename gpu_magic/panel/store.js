@@ -200,7 +200,6 @@ class Store {
   // Removes a notice about the old draft, but not one about a pending request.
   change(draft) {
     if (!this.isAsking && !this.isRestarting) this.notice = NOTHING;
-    if (this.waitText) this.send("stop_waiting");
     this.draft = draft;
     this.show();
   }
@@ -238,7 +237,7 @@ class Store {
   // The notice below the rows: about the latest event, else about the clicked devices.
   get shownNotice() {
     if (this.isSilent && !this.isGone) return { text: SILENT, kind: "warning" };
-    if (this.notice.text || this.draft === null || this.waitText) return this.notice;
+    if (this.notice.text || this.draft === null || this.isWaiting) return this.notice;
     return { text: this.warning, kind: "warning" };
   }
 
@@ -254,6 +253,11 @@ class Store {
   get held() {
     const isNamed = this.draft !== null && this.draft !== "reset";
     return isNamed ? this.marked.filter((key) => this.rows[key].is_held) : [];
+  }
+
+  // Whether the kernel waits for the clicked devices. It may also wait for others.
+  get isWaiting() {
+    return Boolean(this.waitText) && this.draft === this.requested;
   }
 
   get isFrozen() {

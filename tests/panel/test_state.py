@@ -506,6 +506,22 @@ def test_a_wait_that_is_cancelled_once_the_gpu_is_free_chooses_nothing(pages: Pa
     assert (mask(), pages.waiting) == (None, "")
 
 
+def test_a_wait_that_is_asked_for_again_goes_on(pages: Pages) -> None:
+    """It keeps its place in line."""
+
+    def threads() -> list[threading.Thread]:
+        return [one for one in threading.enumerate() if one.name == "gpu_magic-wait"]
+
+    begin(pages)
+    [thread] = threads()
+    pages.send("wait", request="3")
+    assert threads() == [thread]
+    assert re.fullmatch(HELD, pages.waiting)
+    pages.send("wait", request="2,3")
+    thread.join()
+    assert len(threads()) == 1
+
+
 @pytest.mark.parametrize(
     ("end", "chosen"),
     [
