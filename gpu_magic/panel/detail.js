@@ -99,8 +99,7 @@ function makeList(title, className) {
 // This kernel's variables on a GPU, and the button that frees memory that no variable holds.
 class VariableList {
   constructor(store) {
-    this.store = store;
-    Object.assign(this, makeList("Variables of this kernel", "gm-detail-variables"));
+    Object.assign(this, makeList("Variables of this kernel", "gm-detail-variables"), { store, items: new Map() });
     const title = "Does what %gpu_free does, on all GPUs";
     this.free = this.element.appendChild(makeButton("Free what can be freed", () => store.free(), "gm-quiet", { title }));
   }
@@ -112,12 +111,19 @@ class VariableList {
     if (!variables) return;
     const { largest, more, unfinished } = variables;
     this.list.hidden = !largest.length;
-    const items = largest.map(([name, size]) => {
+    // By position, because shortened names can be equal. Items stay, because their text could be selected.
+    this.items = viewsOf(this.items, [...largest.keys()], () => {
       const item = make("li");
-      item.append(make("span", "gm-detail-name", { title: name }, name), make("span", "gm-detail-size", {}, size));
+      item.append(make("span", "gm-detail-name"), make("span", "gm-detail-size"));
       return item;
     });
-    this.list.replaceChildren(...items);
+    arrange(this.list, [...this.items.values()]);
+    for (const [index, [name, size]] of largest.entries()) {
+      const [nameElement, sizeElement] = this.items.get(index).children;
+      setText(nameElement, name);
+      setAttribute(nameElement, "title", name);
+      setText(sizeElement, size);
+    }
     const notes = more ? [`and ${more} more`] : [];
     if (!largest.length) notes.push(unfinished ? "none found so far" : "none here");
     else if (unfinished) notes.push("not all were looked at");

@@ -208,6 +208,20 @@ def test_variables_are_shown_where_there_are_some_and_can_be_freed(bare: BarePag
     expect(variables).to_be_hidden()
 
 
+def test_the_name_of_a_variable_stays_selected_to_be_copied(bare: BarePages) -> None:
+    state = state_of(FOUR)
+    page = bare(state)
+    Panels(page).open(1)
+    tell(page, state, details={"1": detail_of()})
+    page.get_by_text("model", exact=True).evaluate("one => getSelection().selectAllChildren(one)")
+    grown = {"largest": [["model", "13.0 GiB"], ["batch", "1 MiB"]], "more": 0, "unfinished": False}
+    tell(page, state, details={"1": detail_of(variables=grown)})
+    expect(page.locator(".gm-detail-variables li")).to_have_text(["model13.0 GiB", "batch1 MiB"])
+    assert page.evaluate("String(getSelection())") == "model"
+    tell(page, state, details={"1": detail_of(variables={**grown, "largest": grown["largest"][1:]})})
+    expect(page.locator(".gm-detail-variables li")).to_have_text(["batch1 MiB"])
+
+
 # What is said of a kernel that is gone, or silent, and to one whose figures nobody sees.
 
 
