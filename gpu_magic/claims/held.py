@@ -6,13 +6,14 @@ import logging
 import math
 import os
 import sys
+import threading
 import time
 import weakref
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import PurePath
 from random import SystemRandom
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from gpu_magic.claims.folder import LONGEST_NAME, PLACE, Access, Found, NoFolder, OwnFile, read
 from gpu_magic.devices.model import UNKNOWN, Claim, Unknown
@@ -31,8 +32,18 @@ Taken: TypeAlias = "Mapping[str, tuple[Claim, ...]]"  # by the UUID of the devic
 _LONGEST_TURN = 2.0  # seconds to wait for other processes' turns. A turn takes about a millisecond
 # If processes cannot take turns and claim the same GPUs: the attempts, and the longest pause in seconds.
 _ATTEMPTS, _BETWEEN = 20, 0.1
+_lock = threading.RLock()  # while a thread changes the files of this process
 _random = SystemRandom()  # so that notebooks with the same seed do not try at the same moments
 _log = logging.getLogger("gpu_magic.claims")
+
+
+def _renew_lock() -> None:
+    global _lock  # noqa: PLW0603 - in a forked child, the thread that held the lock is gone
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 class PickedTwiceError(Exception):
@@ -86,7 +97,7 @@ class Claims:
         """Return the UUID and the claim of each device that this process has claimed for commands."""
         return [
             (uuid, Claim("this kernel", file.since, os.getpid(), other._purpose))  # noqa: SLF001
-            for other in tuple(_all)
+            for other in _all
             if other._purpose and other is not self and other._access.pid == os.getpid()  # noqa: SLF001
             for uuid, file in dict(other._files).items()  # noqa: SLF001
         ]
@@ -98,27 +109,28 @@ class Claims:
         claims stay as before. Each process publishes its claims before it reads those of the others, so two
         processes cannot miss each other.
         """
-        before, wanted, problem = self.held, frozenset(uuids), ""
-        kept = before
-        made = shared = {uuid: OwnFile(uuid) for uuid in wanted - before}
-        try:
+        with _lock:
+            before, wanted, problem = self.held, frozenset(uuids), ""
+            kept = before
+            made = shared = {uuid: OwnFile(uuid) for uuid in wanted - before}
             try:
-                if made:
-                    with self._access.folder(make=True) as folder:
-                        for file in made.values():
-                            file.publish(folder, _notebook())
-            except NoFolder as error:
-                problem, shared = str(error), {}
-            except OSError as error:
-                problem, shared = f"no file can be written ({error.strerror})", {}
-            if alone and not self.others().keys().isdisjoint(made):
-                raise PickedTwiceError
-            self._files.update(shared)
-            kept = wanted
-        finally:  # also after an interrupt
-            _withdraw(made, made.keys() - self._files.keys(), self._access)
-            _withdraw(self._files, before - kept, self._access)
-        self.tell()
+                try:
+                    if made:
+                        with self._access.folder(make=True) as folder:
+                            for file in made.values():
+                                file.publish(folder, _notebook())
+                except NoFolder as error:
+                    problem, shared = str(error), {}
+                except OSError as error:
+                    problem, shared = f"no file can be written ({error.strerror})", {}
+                if alone and not self.others().keys().isdisjoint(made):
+                    raise PickedTwiceError
+                self._files.update(shared)
+                kept = wanted
+            finally:  # also after an interrupt
+                _withdraw(made, made.keys() - self._files.keys(), self._access)
+                _withdraw(self._files, before - kept, self._access)
+            self.tell()
         for what, changed in ("Claimed", self.held - before), ("Claim ended", before - kept):
             if changed:
                 _log.info("%s: %s", what, ", ".join(sorted(changed)))
@@ -135,8 +147,9 @@ class Claims:
 
         Only one file is changed, because this runs around each cell.
         """
-        for file in tuple(self._files.values())[:1]:
-            file.tell(self._is_at_work())
+        with _lock:  # another thread can close the file's descriptor, whose number a user's file then gets
+            for file in tuple(self._files.values())[:1]:
+                file.tell(self._is_at_work())
 
     def pick_in_turn(self, pick: Callable[[Taken], T], *, waits: bool = True) -> T:
         """Call `pick` while no other process of the machine picks, and return its result.
@@ -165,7 +178,20 @@ class Claims:
                     yield uuid, replace(claim, idle=idle.get(claim.pid, UNKNOWN))
 
 
-_all: weakref.WeakSet[Claims] = weakref.WeakSet()
+class _Living(Generic[T]):
+    """Objects that are not kept alive. Unlike a WeakSet, it can change while another thread iterates."""
+
+    def __init__(self) -> None:
+        self._references: set[weakref.ref[T]] = set()
+
+    def add(self, one: T) -> None:
+        self._references.add(weakref.ref(one, self._references.discard))
+
+    def __iter__(self) -> Iterator[T]:
+        return (one for reference in self._references.copy() if (one := reference()) is not None)
+
+
+_all: _Living[Claims] = _Living()
 
 
 class Place:
@@ -202,7 +228,7 @@ class Place:
         _withdraw(self._files, self._files, self._access)
 
 
-_places: weakref.WeakSet[Place] = weakref.WeakSet()
+_places: _Living[Place] = _Living()
 
 
 def waiting(access: Access) -> int:

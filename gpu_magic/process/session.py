@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,8 @@ class Session:
         """The reader of the machine, made on first use so that `%unload_ext` loads no binding."""
         from gpu_magic.devices.machine_reader import MachineReader
 
-        return MachineReader()
+        made: MachineReader = vars(self).setdefault("reader", MachineReader())  # two threads can be here
+        return made
 
     @cached_property
     def inherited(self) -> Variables:
@@ -73,7 +75,8 @@ class Session:
         """The settings of frameworks that this process has made."""
         from gpu_magic.frameworks.settings import FrameworkSettings
 
-        return FrameworkSettings()
+        made: FrameworkSettings = vars(self).setdefault("settings", FrameworkSettings())  # as in `reader`
+        return made
 
     @property
     def memory_options(self) -> str:
@@ -104,16 +107,31 @@ class Session:
 
 
 _current: Session | None = None
+_making = threading.RLock()  # while a thread makes the session
+
+
+def _renew_lock() -> None:
+    global _making  # noqa: PLW0603 - in a forked child, the thread that held the lock is gone
+    _making = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def current() -> Session:
     """Return this process's session. The first call in a process makes it, also in a forked process."""
-    global _current
-    if _current is None or _current.pid != os.getpid():
-        before, _current = _current, Session()
-        if before is not None:
-            _current.by, _current.claims.are_wanted = before.by, before.claims.are_wanted
-    return _current
+    global _current  # noqa: PLW0603 - a process has one session
+    session = _current
+    if session is None or session.pid != os.getpid():
+        with _making:
+            session = _current
+            if session is None or session.pid != os.getpid():
+                before, session = session, Session()
+                if before is not None:
+                    session.by, session.claims.are_wanted = before.by, before.claims.are_wanted
+                _current = session
+    return session
 
 
 cuda_watch.tell = lambda: current().claims.tell()  # noqa: PLW0108 - the current session of each call
