@@ -8,7 +8,7 @@ of other users are not trusted: gpu_magic follows no link and writes to no file 
 Each claim is a locked file. The file system knows its owner. The first line is the UUID of the device, the
 second line the name of the notebook, as its owner wrote it. The mode of one file of each process shows
 whether a cell runs. The last change of the mode (st_ctime) is the only time that the owner cannot set. The
-time of writing (st_mtime) is the time of the claim, if it is plausible.
+time of writing (st_mtime) is set to the time of the claim. Readers use it if it is plausible.
 
 A place in line is such a file with PLACE for the UUID. Its third line is what the process waits for. The file
 never changes, so its st_ctime gives the order of arrival.
@@ -82,8 +82,11 @@ class Access:
         self._thread = threading.local()
 
     @contextmanager
-    def folder(self, *, make: bool = False) -> Iterator[int]:
-        """Run a block with a descriptor of the folder, which nested blocks share, or raise NoFolder."""
+    def folder(self, *, make: bool = False, waits: bool = True) -> Iterator[int]:
+        """Run a block with a descriptor of the folder, which nested blocks share, or raise NoFolder.
+
+        With `waits`, it waits for another process that is making the folder.
+        """
         if not self._is_shared or os.getpid() != self.pid:
             raise NoFolder
         if (outer := getattr(self._thread, "folder", None)) is not None:
@@ -106,7 +109,7 @@ class Access:
                 os.fchmod(folder, 0o1777)  # the umask restricts the mode of mkdir
             until = time.monotonic() + _BEING_MADE
             while not _is_shared(found := os.fstat(folder)):
-                is_being_made = make and abs(time.time() - found.st_ctime) < _BEING_MADE
+                is_being_made = make and waits and abs(time.time() - found.st_ctime) < _BEING_MADE
                 if not is_being_made or time.monotonic() >= until:
                     raise NoFolder(f"{path} is not open to all users. Its owner can run chmod 1777 {path}")
                 time.sleep(_LOOK_AGAIN)
@@ -174,13 +177,29 @@ class Found(NamedTuple):
 
 
 class OwnFile:
-    """A claim or a place of this process. Its name is known before the file exists, to remove the file."""
+    """A claim or a place of this process. Its name is known before the file exists, to remove the file.
 
-    def __init__(self, what: str) -> None:
-        self.since = time.time()
+    `since` is the time of a claim that is made again.
+    """
+
+    def __init__(self, what: str, since: float | None = None) -> None:
+        self.since = time.time() if since is None else since
         self._what, self._name = what, f"{what}.{os.urandom(8).hex()}"
+        self._folder = ""
         self._descriptor: int | None = None
         self._inode: tuple[int, int] | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether other users can find the file, and it is locked.
+
+        The owner of the folder, or of a folder above, can remove, rename or hide it. A cell can close it.
+        """
+        with suppress(OSError):
+            found = os.stat(f"{self._folder}/{self._name}", follow_symlinks=False)  # noqa: PTH116
+            is_open_to_all = _is_shared(os.stat(self._folder))  # noqa: PTH116
+            return is_open_to_all and _identity(found) == self._inode and self._opened() is not None
+        return False
 
     @property
     def order(self) -> tuple[float, str]:
@@ -194,6 +213,7 @@ class OwnFile:
         The file is locked before other processes can open it and before it has its final name. So an unlocked
         file has lost its process.
         """
+        self._folder = os.path.abspath(_path())  # noqa: PTH100
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = file = os.open(f".{self._name}", flags, 0o600, dir_fd=folder)
         self._inode = _identity(os.fstat(file))
@@ -201,6 +221,7 @@ class OwnFile:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # keeps systemd-tmpfiles away (tmpfiles.d(5), "Age")
         os.write(file, f"{self._what}\n{text}".encode())
+        os.utime(file, (self.since, self.since))
         os.fchmod(file, _MODES[None])  # the umask does not apply
         os.rename(f".{self._name}", self._name, src_dir_fd=folder, dst_dir_fd=folder)
 

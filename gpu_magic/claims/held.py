@@ -22,7 +22,7 @@ from gpu_magic.errors import NotFreeError
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 __all__ = ["Claims", "PickedTwiceError", "Place", "Taken", "waiting"]
 
@@ -71,8 +71,8 @@ class Claims:
 
     @property
     def held(self) -> frozenset[str]:
-        """The UUIDs of the devices that are claimed."""
-        return frozenset(self._files)
+        """The UUIDs of the devices whose claims other users can see."""
+        return frozenset(uuid for uuid, file in self._files.copy().items() if file.is_there)
 
     def others(self) -> dict[str, tuple[Claim, ...]]:
         """Return the claims of other processes, by the UUID of the device.
@@ -102,45 +102,71 @@ class Claims:
             for uuid, file in dict(other._files).items()  # noqa: SLF001
         ]
 
-    def hold(self, uuids: Iterable[str], *, alone: bool = False) -> str:
+    def hold(self, uuids: Iterable[str], *, alone: bool = False, waits: bool = True) -> str:
         """Claim exactly these devices. Return why other users cannot see the claims; empty if they can.
 
         With `alone`, it raises PickedTwiceError if another process has claimed one of the devices, and the
         claims stay as before. Each process publishes its claims before it reads those of the others, so two
-        processes cannot miss each other.
+        processes cannot miss each other. `waits` is as for `Access.folder`.
         """
         with _lock:
-            before, wanted, problem = self.held, frozenset(uuids), ""
-            kept = before
-            made = shared = {uuid: OwnFile(uuid) for uuid in wanted - before}
+            before, wanted = self._files.copy(), frozenset(uuids)
+            since = {uuid: file.since for uuid, file in before.items()}  # a lost claim keeps its time
+            made = {uuid: OwnFile(uuid, since.get(uuid)) for uuid in wanted - self.held}
             try:
-                try:
-                    if made:
-                        with self._access.folder(make=True) as folder:
-                            for file in made.values():
-                                file.publish(folder, _notebook())
-                except NoFolder as error:
-                    problem, shared = str(error), {}
-                except OSError as error:
-                    problem, shared = f"no file can be written ({error.strerror})", {}
+                problem = self._publish(made.values(), waits=waits)
+                shared = made if problem is None else {}
                 if alone and not self.others().keys().isdisjoint(made):
                     raise PickedTwiceError
                 self._files.update(shared)
-                kept = wanted
+                for uuid in before.keys() - wanted:
+                    del self._files[uuid]
             finally:  # also after an interrupt
-                _withdraw(made, made.keys() - self._files.keys(), self._access)
-                _withdraw(self._files, before - kept, self._access)
+                for files in made, before:
+                    gone = [uuid for uuid, file in files.items() if self._files.get(uuid) is not file]
+                    _withdraw(files, gone, self._access)
             self.tell()
-        for what, changed in ("Claimed", self.held - before), ("Claim ended", before - kept):
+        for what, changed in (
+            ("Claimed", shared.keys() - since.keys()),
+            ("Claimed again", shared.keys() & since.keys()),
+            ("Claim ended", since.keys() - wanted),
+        ):
             if changed:
                 _log.info("%s: %s", what, ", ".join(sorted(changed)))
         if problem:
             _log.debug("Other users cannot see a claim: %s", problem)
-        return problem
+        return problem or ""
+
+    def _publish(self, files: Collection[OwnFile], *, waits: bool) -> str | None:
+        """Make files. Return why they cannot be shared (empty if that is off), or None if they are."""
+        try:
+            if files:
+                with self._access.folder(make=True, waits=waits) as folder:
+                    for file in files:
+                        file.publish(folder, _notebook())
+        except NoFolder as error:
+            return str(error)
+        except OSError as error:
+            return f"no file can be written ({error.strerror})"
+        return None
 
     def release(self) -> None:
         """End all claims."""
         self.hold(())
+
+    def renew(self) -> tuple[frozenset[str], str]:
+        """Claim again what other users can no longer see, also what this process has claimed for commands.
+
+        Return the UUIDs of the devices, and why other users still cannot see the claims. It runs around each
+        cell, so it does not wait.
+        """
+        lost, problem = frozenset[str](), ""
+        for one in _all:
+            with _lock:  # another thread can end the claims of a command
+                if one._access is self._access and (gone := one._files.keys() - one.held):  # noqa: SLF001
+                    lost |= gone
+                    problem = one.hold(one._files, waits=False) or problem  # noqa: SLF001
+        return lost, problem
 
     def tell(self) -> None:
         """Publish that a cell has begun or ended, and when.

@@ -83,6 +83,8 @@ def apply(
 
     try:
         with session.access.opened():
+            if not dry_run:
+                session.renew_claims()
             if inventory is None:
                 looks_again = is_alone and not is_start
                 inventory = read_for_auto(session) if looks_again else read_machine(session)
@@ -193,8 +195,8 @@ def _take_effect(
         else:
             is_alone = is_new and (isinstance(request, Auto) or options.only_free)
             problem = claims.hold(_identities(selection.known), alone=is_alone)
-            if problem and selection.known:
-                note = f"Other users cannot see your claim: {problem}."
+            note = session.note_on_claims(problem)
+            if note and selection.known:
                 selection = replace(selection, notes=(*selection.notes, note))
         # Each choice replaces all memory settings of earlier choices.
         if memory or "settings" in vars(session):

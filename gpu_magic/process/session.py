@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.claims.folder import Access
 from gpu_magic.claims.held import Claims
+from gpu_magic.errors import GpuMagicError
 from gpu_magic.process.drivers import probe
 from gpu_magic.process.environment import (
     EnvironmentChanges,
@@ -21,6 +23,7 @@ from gpu_magic.process.environment import (
 from gpu_magic.process.given import Grant, read_grant
 from gpu_magic.process.mask import NAMES, By, Variables
 from gpu_magic.process.watch import cuda_watch
+from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from gpu_magic.devices.machine_reader import MachineReader
@@ -47,6 +50,8 @@ class Session:
         self.begun_with: Variables | None = None  # the variables that a choice set when the kernel started
         self.access = Access(is_shared=given is None)
         self.claims = Claims(access=self.access, is_at_work=cuda_watch.is_at_work)
+        self.lost_claims = ""  # what the user has yet to be told about claims that were removed
+        self._noted: set[str] = set()  # why claims could not be made again, since the latest choice
 
     @cached_property
     def reader(self) -> MachineReader:
@@ -82,6 +87,30 @@ class Session:
     def memory_options(self) -> str:
         """The options of the latest choice for the memory of frameworks. Empty: none."""
         return self.settings.memory.options if "settings" in vars(self) else ""
+
+    def renew_claims(self) -> None:
+        """Claim again what other users can no longer see. Note it in `lost_claims`, once a choice."""
+        lost, problem = self.claims.renew()
+        if not lost or problem in self._noted:
+            return
+        self._noted.add(problem)
+        labels: dict[str, str] = {}
+        with contextlib.suppress(GpuMagicError):
+            labels = {str(one.uuid): one.label for one in self.reader.inventory().devices if one.uuid in lost}
+        names = listed([*labels.values(), *sorted(lost - labels.keys())])
+        if problem:
+            self.lost_claims = f"Other users can no longer see your claim of {names}: {problem}."
+            return
+        self.lost_claims = f"Your claim of {names} was removed. It was made again."
+        for uuid, claims in self.claims.others().items():
+            if uuid in labels:
+                self.lost_claims += f" {labels[uuid]} is now also {listed(map(str, claims))}."
+
+    def note_on_claims(self, problem: str) -> str:
+        """Return what a choice prints about its claims. `problem` is the result of `Claims.hold`."""
+        note = f"Other users cannot see your claim: {problem}." if problem else self.lost_claims
+        self.lost_claims, self._noted = "", {problem} - {""}
+        return note
 
     def unload(self) -> list[str]:
         """Restore the variables and release the claims. Return the names of the variables that changed."""
@@ -134,7 +163,17 @@ def current() -> Session:
     return session
 
 
-cuda_watch.tell = lambda: current().claims.tell()  # noqa: PLW0108 - the current session of each call
+def _tell() -> None:
+    """Publish that a cell begins or ends. Print once that other users could not see a claim."""
+    session = current()
+    session.claims.tell()
+    session.renew_claims()
+    if session.lost_claims:
+        print(session.lost_claims, file=sys.stderr)  # noqa: T201 - for the user of the cell
+        session.lost_claims = ""
+
+
+cuda_watch.tell = _tell
 
 
 def use_session(other: Session | None) -> Session | None:
