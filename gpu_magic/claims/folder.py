@@ -63,6 +63,10 @@ _MODES = {None: 0o644, False: 0o744, True: 0o754}
 _HAS_CELLS, _IN_CELL = stat.S_IXUSR, stat.S_IXGRP
 _FLOCK = struct.Struct("hhqqi4x")  # on 64-bit Linux: type, whence, start, length, process
 
+# The names of other users' files beyond `_MOST`, which are not looked at again. Names cannot be foreseen, so
+# no other user's file gets such a name.
+_skipped: frozenset[str] = frozenset()
+
 # The device and inode of this process's files, which it must not open again.
 _ours: set[tuple[int, int] | None] = set()
 if hasattr(os, "register_at_fork"):
@@ -253,14 +257,19 @@ def read(folder: int, *, places: bool = False) -> Iterator[Found]:
 
     It removes the files of this user's ended processes.
     """
+    global _skipped  # noqa: PLW0603
     seen: Counter[int] = Counter()
-    for name in os.listdir(folder):
-        match = _NAME.fullmatch(name.removeprefix("."))
+    names = os.listdir(folder)
+    skipped = set(_skipped.intersection(names))
+    for name in names:
+        match = name not in _skipped and _NAME.fullmatch(name.removeprefix("."))
         if not match or (match[1] == PLACE) is not places:
             continue
         with suppress(OSError):  # its process has ended meanwhile, or it is not a claim
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
             seen[found.st_uid] += 1
+            if seen[found.st_uid] > _MOST and found.st_uid != os.geteuid():
+                skipped.add(name)
             if seen[found.st_uid] > _MOST or not stat.S_ISREG(found.st_mode) or _identity(found) in _ours:
                 continue
             if name.startswith("."):
@@ -268,6 +277,7 @@ def read(folder: int, *, places: bool = False) -> Iterator[Found]:
                     os.unlink(name, dir_fd=folder)
             elif one := _read(folder, name, match[1]):
                 yield one
+    _skipped = frozenset(skipped)
 
 
 def _read(folder: int, name: str, what: str) -> Found | None:

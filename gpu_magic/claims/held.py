@@ -193,11 +193,19 @@ class Claims:
         raise NotFreeError(f"Nothing was picked because {who}. Try again.", who)
 
     def _read(self) -> Iterator[tuple[str, Claim]]:
-        """Yield the claims of other processes, except ancestors of this one, with the UUID of the device."""
+        """Yield the claims of other processes, except ancestors of this one, with the UUID of the device.
+
+        Of several claims of a process on a device, it yields only the earliest, so that no process fills the
+        tables of all users.
+        """
         with suppress(NoFolder, OSError), self._access.folder() as folder:
-            found = [(one.what, one.claim) for one in read(folder)]
-            idle = {claim.pid: claim.idle for _, claim in found if claim.idle is not UNKNOWN}
-            for uuid, claim in found:
+            found = sorted(read(folder), key=lambda one: one.claim.since)
+            idle = {one.claim.pid: one.claim.idle for one in found if one.claim.idle is not UNKNOWN}
+            first: dict[tuple[object, ...], Found] = {}
+            for one in found:
+                process = one.claim.notebook if one.claim.pid is UNKNOWN else one.claim.pid
+                first.setdefault((one.what, one.claim.owner, process), one)
+            for uuid, claim, *_ in first.values():
                 if claim.pid is UNKNOWN:
                     yield uuid, claim
                 elif not descends_from(os.getpid(), (claim.pid,)):
@@ -285,7 +293,7 @@ def _withdraw(files: dict[str, OwnFile], uuids: Iterable[str], access: Access) -
 def _notebook() -> str:
     """Return the name of this process's notebook or script. Empty if there is none."""
     name = PurePath(os.environ.get("JPY_SESSION_NAME") or sys.argv[0]).name
-    is_nameless = name in ("-c", "-m", "__main__.py", "ipykernel_launcher.py")
+    is_nameless = name in ("-", "-c", "-m", "__main__.py", "ipykernel_launcher.py")
     return "" if is_nameless else shortened(name, LONGEST_NAME)
 
 

@@ -70,7 +70,7 @@ def test_the_table_names_ones_own_claim_until_it_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    "program", ["-c", "-m", "/pkg/__main__.py", "/pkg/ipykernel_launcher.py", "a/train.py"]
+    "program", ["-", "-c", "-m", "/pkg/__main__.py", "/pkg/ipykernel_launcher.py", "a/train.py"]
 )
 def test_a_claim_has_the_name_of_its_script_and_not_of_what_starts_kernels(
     folder: Path, monkeypatch: pytest.MonkeyPatch, program: str
@@ -101,6 +101,18 @@ def test_a_claim_ends_with_its_process_however_that_ends(folder: Path, number: i
         end(pid, number)
         assert not Claims().others()
         assert not list(folder.iterdir()), "what it has left is not tidied up"
+
+
+def test_a_process_has_one_claim_of_a_device_the_earliest_however_many_files_it_has(folder: Path) -> None:
+    """Else one process could fill the tables of all users."""
+    with stranger() as one, holder(GPU):
+        one.run(f"globals().update(more=[Claims() for _ in range(20)], gpus=[{GPU!r}, {OTHER!r}])")
+        one.run("[each.hold(gpus) for each in more]")
+        assert len(list(folder.iterdir())) == 41
+        seen = Claims().others()
+        since = min(file.stat().st_mtime for file in folder.glob(f"{OTHER}.*"))
+        assert [claim.since for claim in seen[OTHER]] == [since]
+        assert len(seen[GPU]) == 2  # one of each process
 
 
 def test_a_forked_child_that_lives_on_does_not_keep_a_claim() -> None:

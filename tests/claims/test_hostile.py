@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from gpu_magic.claims.held import Claims
@@ -65,6 +66,21 @@ def test_what_another_user_puts_there_is_not_followed_not_believed_and_hides_not
         one.run(f"os.chdir({str(folder)!r}); secret = {str(secret)!r}\n{PUTS}")
         assert list(Claims().others()) == [OTHER]
     assert secret.read_text() == f"{GPU}\nprivate"
+
+
+def test_files_that_are_too_many_are_not_looked_at_again(folder: Path, tmp_path: Path) -> None:
+    calls: list[object] = []
+    with holder(OTHER), stranger("nobody") as one:
+        one.run(f"os.chdir({str(folder)!r}); secret = {str(tmp_path)!r}\n{PUTS}")
+        Claims().others()
+        sys.setprofile(lambda _, event, called: calls.append(called) if event == "c_call" else None)
+        seen = Claims().others()
+        sys.setprofile(None)
+        assert list(seen) == [OTHER]
+        assert calls.count(os.stat) < 1100
+        one.run(f"[os.unlink(each) for each in os.listdir() if each[:40] == {GPU!r} and each[-1] == 'f']")
+        one.run(f"claims.hold([{GPU!r}])")
+        assert sorted(Claims().others()) == [GPU, OTHER]
 
 
 def test_a_notebook_s_name_is_shown_and_no_more() -> None:
