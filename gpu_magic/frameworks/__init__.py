@@ -32,8 +32,7 @@ GROUP = "gpu_magic.frameworks"
 def imported() -> list[Framework]:
     """Return the frameworks that this process has imported, itself or through another package."""
     found = (get(module) for module in known() if _is_imported(module))
-    # Another module of the same name, or an old version, lacks attributes in `needs`.
-    return [one for one in found if one and all(hasattr(sys.modules[one.module], name) for name in one.needs)]
+    return [one for one in found if one and _has_needs(one)]
 
 
 @cache
@@ -83,6 +82,14 @@ def is_importing(module: str) -> bool:
 
 def _is_imported(module: str) -> bool:
     return sys.modules.get(module) is not None and not is_importing(module)  # None blocks an import
+
+
+def _has_needs(framework: Framework) -> bool:
+    """Return whether it is this framework, and not another module of the same name, or an old version."""
+    try:
+        return all(hasattr(sys.modules[framework.module], name) for name in framework.needs)
+    except Exception:  # noqa: BLE001 - a module can import its parts when they are first used
+        return False
 
 
 def _has_gpu(framework: Framework) -> bool:

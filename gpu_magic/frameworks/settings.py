@@ -16,6 +16,8 @@ from gpu_magic.text import listed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpu_magic.frameworks.base import Framework
+
 __all__ = ["FrameworkSettings"]
 
 
@@ -39,11 +41,7 @@ class FrameworkSettings:
         """
         if not memory or memory == self.memory:
             return
-        late = [
-            framework.name
-            for framework in imported()
-            if framework.preallocates and framework.is_started() is True
-        ]
+        late = [framework.name for framework in imported() if _is_late(framework)]
         if late:
             option = "--memory-limit" if memory.limit is not None else "--growth"
             have = "has" if len(late) == 1 else "have"
@@ -56,22 +54,42 @@ class FrameworkSettings:
         """Apply memory settings. Return the environment variables that the caller has to set.
 
         Frameworks that are imported later get the limit at the end of their import.
+
+        Raises
+        ------
+        ChoiceError
+            A framework has failed. The earlier settings apply again.
+
         """
         if not memory and not self.memory:
             return {}
+        variables: dict[str, str] = {}
+        for plugin in filter(None, map(get, known())):
+            variables.update(plugin.memory_variables(memory))
+        before = self.memory
+        for name, error in self._limit_all(memory).items():
+            if memory:
+                self._limit_all(before)
+                raise ChoiceError(f"{name} failed at{memory.options}: {error!r}. Nothing was changed.")
+            warnings.warn(f"{name} failed to undo{before.options}: {error!r}", stacklevel=2)
+        return variables
+
+    def _limit_all(self, memory: MemorySettings) -> dict[str, Exception]:
+        """Limit the frameworks, also those that are imported later. Return the errors of those that fail."""
         self.memory = memory
         if self._hook is not None:
             self._hook.detach()
+        failed: dict[str, Exception] = {}
         for framework in imported():
-            framework.limit_memory(memory)
+            try:
+                framework.limit_memory(memory)
+            except Exception as error:  # noqa: BLE001 - it is other people's code, for example out of memory
+                failed[framework.name] = error
         absent = [module for module in known() if sys.modules.get(module) is None]
         if memory.limit is not None and absent:
             self._hook = PostImportHook(absent, self._limit_imported)
             self._hook.attach()
-        variables: dict[str, str] = {}
-        for plugin in filter(None, map(get, known())):
-            variables.update(plugin.memory_variables(memory))
-        return variables
+        return failed
 
     def narrow(self, ordinals: Sequence[int]) -> list[str]:
         """Set the GPUs that frameworks use, if the visible devices can no longer change.
@@ -87,7 +105,10 @@ class FrameworkSettings:
         for framework in imported():
             if framework.backend():  # it uses the devices of its backend
                 continue
-            result, undo = framework.narrow(ordinals)
+            try:
+                result, undo = framework.narrow(ordinals)
+            except Exception as error:  # noqa: BLE001 - the other frameworks can still use these GPUs
+                result, undo = f"{framework.name} failed, so nothing changed: {error!r}", None
             if undo is not None:
                 self._narrowed.push(undo)
                 self._narrowed_names.append(framework.name)
@@ -113,3 +134,11 @@ class FrameworkSettings:
                 framework.limit_memory(self.memory)
         except Exception as error:  # noqa: BLE001 - an import that fails at its end cannot be repeated
             warnings.warn(f"--memory-limit does not work for {module}: {error!r}", stacklevel=2)
+
+
+def _is_late(framework: Framework) -> bool:
+    """Return whether a framework has started that reads its memory settings at its start."""
+    try:
+        return framework.preallocates and framework.is_started() is True
+    except Exception:  # noqa: BLE001 - the choice warns that this is unknown
+        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ from gpu_magic.process.view import read_for_auto, read_machine
 from gpu_magic.process.visible import read_visible
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.restart.saved import take
-from gpu_magic.text import listed, with_full_stop
+from gpu_magic.text import listed, shortened, with_full_stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -44,6 +45,7 @@ __all__ = ["apply", "narrow", "or_wait", "resume"]
 _PLAIN = Options()
 # They keep the number of GPUs that they found, without a sign that they looked (CuPy: CUDA's runtime).
 _COUNT_EARLY = ("torch", "tensorflow", "cupy")
+_LONGEST_ERROR = 200  # characters
 _log = logging.getLogger("gpu_magic.process")
 
 
@@ -149,13 +151,13 @@ def _apply(
         selection = replace(selection, notes=(*selection.notes, *notes))
         if not dry_run:
             _check_background(selection)
-            selection = _take_effect(session, request, options, selection, memory, is_new=True)
+            selection = _take_effect(session, request, options, memory, selection, is_new=True)
         return choose(selection, not dry_run, dry_run, is_reset=is_reset, memory=str(memory))
     if is_same:
         kept = replace(selection, devices=guard.known, notes=(), vendor=guard.vendor)
         kept = _as_cuda_has_it(kept, inventory, dry_run=dry_run)
         if not dry_run:
-            kept = _take_effect(session, request, options, kept, memory, is_new=False)
+            kept = _take_effect(session, request, options, memory, kept, is_new=False)
         return choose(kept, is_applied=True, is_dry_run=dry_run and bool(memory), memory=str(memory))
     too_late = TooLate(guard, selection.known, "" if is_reset else text.strip(), options)
     return choose(selection, is_applied=False, is_dry_run=dry_run, is_reset=is_reset, too_late=too_late)
@@ -177,37 +179,38 @@ def _take_effect(
     session: Session,
     request: Request,
     options: Options,
-    selection: Selection,
     memory: MemorySettings,
+    selection: Selection,
     *,
     is_new: bool,
 ) -> Selection:
     """Claim exactly the chosen devices, and set the variables and the memory settings.
 
-    It returns the selection, with a note if other users cannot see the claims. If another process has claimed
-    a device that must be unclaimed, it raises PickedTwiceError and changes nothing.
+    It returns the selection, with a note if other users cannot see the claims. It raises an error and changes
+    nothing if a framework fails, or if another process has claimed a device that must be unclaimed
+    (PickedTwiceError).
     """
     claims, ours, changes = session.claims, session.environment, is_new or selection.notes
     found: list[tuple[Mapping[str, str | None], Iterable[str]]] = []
-    with uninterrupted():
-        if isinstance(request, Reset) or not claims.are_wanted:
-            claims.release()
-        else:
-            is_alone = is_new and (isinstance(request, Auto) or options.only_free)
-            problem = claims.hold(_identities(selection.known), alone=is_alone)
-            note = session.note_on_claims(problem)
-            if note and selection.known:
-                selection = replace(selection, notes=(*selection.notes, note))
+    with uninterrupted(), session.choosing, ExitStack() as undo:
         # Each choice replaces all memory settings of earlier choices.
         if memory or "settings" in vars(session):
-            others = [name for name in ours.names if name not in NAMES]
+            others, before = [name for name in ours.names if name not in NAMES], session.settings.memory
             found.append((session.settings.limit(memory), others))
+            undo.callback(session.settings.limit, before)
+        is_claimed = claims.are_wanted and not isinstance(request, Reset)
+        is_alone = is_new and (isinstance(request, Auto) or options.only_free)
+        problem = claims.hold(_identities(selection.known) if is_claimed else (), alone=is_alone)
+        undo.pop_all()
         if changes:
             found.append((selection.variables, NAMES))
         for variables, names in found:
             ours.restore([name for name in names if name in ours and name not in variables])
             for name, value in variables.items():
                 ours.set(name, value)
+        note = session.note_on_claims(problem)
+        if note and is_claimed and selection.known:
+            selection = replace(selection, notes=(*selection.notes, note))
         if is_new:
             session.chosen = request, options.filters
     return selection
@@ -328,13 +331,17 @@ def _of_frameworks(selection: Selection, *, was_hidden: bool) -> Iterator[str]:
     """
     started, counting = [], []
     for framework in imported():
-        if without_cuda := framework.without_cuda():
-            if selection.vendor == "nvidia":  # how to install it
-                yield without_cuda
-        elif (is_started := framework.is_started()) is False:
-            counting += [framework.name] * (was_hidden and framework.module in _COUNT_EARLY)
-        elif is_started is True and not framework.has_gpu():
-            started.append(framework.name)
+        try:
+            if without_cuda := framework.without_cuda():
+                if selection.vendor == "nvidia":  # how to install it
+                    yield without_cuda
+            elif (is_started := framework.is_started()) is False:
+                counting += [framework.name] * (was_hidden and framework.module in _COUNT_EARLY)
+            elif is_started is True and not framework.has_gpu():
+                started.append(framework.name)
+        except Exception as error:  # noqa: BLE001 - it is other people's code
+            why = shortened(repr(error), _LONGEST_ERROR)
+            yield f"Whether {framework.name} has looked for GPUs is unknown ({why}). If so, restart."
     if started:
         yield f"{listed(started)} started without a GPU and will see none until you restart."
     if counting:

@@ -48,6 +48,7 @@ class Session:
         self.environment = EnvironmentChanges()
         self.chosen: object = None  # the latest request and its bounds, for `gpus.apply`
         self.begun_with: Variables | None = None  # the variables that a choice set when the kernel started
+        self.choosing = threading.RLock()  # while a thread makes a choice take effect
         self.access = Access(is_shared=given is None)
         self.claims = Claims(access=self.access, is_at_work=cuda_watch.is_at_work)
         self.lost_claims = ""  # what the user has yet to be told about claims that were removed

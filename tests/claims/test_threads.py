@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import gpu_magic
 from gpu_magic.claims.folder import Access
 from gpu_magic.claims.held import Claims
+from gpu_magic.process.session import current
 from tests.claims.holders import GPU, OTHER, stranger
 
 if TYPE_CHECKING:
@@ -68,6 +71,15 @@ def test_threads_that_choose_leave_no_claim_that_nobody_can_end(folder: Path) ->
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
+def test_threads_that_choose_leave_the_variables_of_what_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xA100-80GB clock=0")
+    uuids = [str(gpu.uuid) for gpu in gpu_magic.gpus()]
+    for _ in range(200):
+        together(*[lambda number=number: gpu_magic.choose(number) for number in "0101"])
+        assert current().claims.held == {uuids[int(os.environ["CUDA_VISIBLE_DEVICES"])]}
+    current().unload()
+
+
 def test_commands_can_be_launched_while_others_look_at_claims() -> None:
     access = Access()
     ours, there = Claims(access=access), [Claims("sleep", access) for _ in range(200)]
@@ -75,7 +87,7 @@ def test_commands_can_be_launched_while_others_look_at_claims() -> None:
 
     def look() -> None:
         try:
-            for _ in range(100):
+            for _ in range(200):
                 launches.release(10)
                 ours.of_commands()
         finally:
