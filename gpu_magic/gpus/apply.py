@@ -49,6 +49,10 @@ _LONGEST_ERROR = 200  # characters
 _log = logging.getLogger("gpu_magic.process")
 
 
+class _StartedMeanwhileError(Exception):
+    """While a choice took effect, another thread has started CUDA with other devices."""
+
+
 def apply(
     session: Session,
     text: str,
@@ -146,18 +150,23 @@ def _apply(
     if memory:
         session.settings.check(memory)
     choose = partial(Choice, is_simulated=is_simulated)
+    take_effect = partial(_take_effect, session, request, options, memory, inventory=inventory)
     if guard.can_change:
         notes = _doubts(guard, selection, has_frameworks=not (is_simulated or is_start))
         selection = replace(selection, notes=(*selection.notes, *notes))
         if not dry_run:
             _check_background(selection)
-            selection = _take_effect(session, request, options, memory, selection, is_new=True)
+            try:
+                selection = take_effect(selection, is_new=True)
+            except _StartedMeanwhileError:
+                again = partial(_apply, session, text, request, options, inventory, preferred=preferred)
+                return again(dry_run=False, is_start=is_start)
         return choose(selection, not dry_run, dry_run, is_reset=is_reset, memory=str(memory))
     if is_same:
         kept = replace(selection, devices=guard.known, notes=(), vendor=guard.vendor)
         kept = _as_cuda_has_it(kept, inventory, dry_run=dry_run)
         if not dry_run:
-            kept = _take_effect(session, request, options, memory, kept, is_new=False)
+            kept = take_effect(kept, is_new=False)
         return choose(kept, is_applied=True, is_dry_run=dry_run and bool(memory), memory=str(memory))
     too_late = TooLate(guard, selection.known, "" if is_reset else text.strip(), options)
     return choose(selection, is_applied=False, is_dry_run=dry_run, is_reset=is_reset, too_late=too_late)
@@ -182,13 +191,14 @@ def _take_effect(
     memory: MemorySettings,
     selection: Selection,
     *,
+    inventory: Inventory,
     is_new: bool,
 ) -> Selection:
     """Claim exactly the chosen devices, and set the variables and the memory settings.
 
     It returns the selection, with a note if other users cannot see the claims. It raises an error and changes
-    nothing if a framework fails, or if another process has claimed a device that must be unclaimed
-    (PickedTwiceError).
+    nothing if a framework fails, if another process has claimed a device that must be unclaimed
+    (PickedTwiceError), or if another thread has started CUDA with other devices (_StartedMeanwhileError).
     """
     claims, ours, changes = session.claims, session.environment, is_new or selection.notes
     found: list[tuple[Mapping[str, str | None], Iterable[str]]] = []
@@ -198,16 +208,22 @@ def _take_effect(
             others, before = [name for name in ours.names if name not in NAMES], session.settings.memory
             found.append((session.settings.limit(memory), others))
             undo.callback(session.settings.limit, before)
-        is_claimed = claims.are_wanted and not isinstance(request, Reset)
+        is_claimed, held = claims.are_wanted and not isinstance(request, Reset), claims.held
         is_alone = is_new and (isinstance(request, Auto) or options.only_free)
         problem = claims.hold(_identities(selection.known) if is_claimed else (), alone=is_alone)
-        undo.pop_all()
+        undo.callback(claims.hold, held)
         if changes:
             found.append((selection.variables, NAMES))
+        undo.callback(ours.savepoint({*NAMES, *ours.names, *(one for names, _ in found for one in names)}))
         for variables, names in found:
             ours.restore([name for name in names if name in ours and name not in variables])
             for name, value in variables.items():
                 ours.set(name, value)
+        if is_new and (state := cuda_watch.look()) is State.FROZEN:
+            guard = judge_process(inventory, state)
+            if guard.uuids != _uuids(selection.known):
+                raise _StartedMeanwhileError
+        undo.pop_all()
         note = session.note_on_claims(problem)
         if note and is_claimed and selection.known:
             selection = replace(selection, notes=(*selection.notes, note))

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from gpu_magic.process.mask import Variables
 
@@ -105,6 +105,17 @@ class EnvironmentChanges:
                 set_variable(name, before)
                 changed.append(name)
         return changed
+
+    def savepoint(self, names: Iterable[str]) -> Callable[[], None]:
+        """Return a function that undoes all changes of these variables from now on."""
+        changes, values = self._changes.copy(), {name: os.environ.get(name) for name in names}
+
+        def put_back() -> None:
+            self._changes = changes
+            for name, value in values.items():
+                set_variable(name, value)
+
+        return put_back
 
     def forget(self) -> None:
         """Forget the values to restore. The variables stay as they are."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,45 @@ from tests.claims.holders import stranger
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Inventory
+    from tests.conftest import Fresh
+
+# What a thread of the user's can do, at a moment that is the same each time: as GPU 2 is chosen.
+STARTS = """
+    import json, os, sys, warnings
+    import gpu_magic
+    from gpu_magic.testing import simulate, start_cuda
+    moments = [{variable!r}]
+    def start(event, about):
+        if event == "os.putenv" and about[0].decode() in moments:
+            moments.clear()
+            start_cuda()
+    warnings.simplefilter("ignore")
+    with simulate("4xA100-80GB"):
+        gpu_magic.choose("3,1")
+        sys.addaudithook(start)
+        choice = gpu_magic.choose("2")
+        print(json.dumps([choice.is_applied, choice.refusal.partition(". To")[0], os.environ["CUDA_VISIBLE_DEVICES"]]))
+        same = gpu_magic.choose("2" if choice.is_applied else "3,1")
+        print(json.dumps(same.is_applied))
+"""
+
+
+@pytest.mark.parametrize(
+    ("variable", "result"),
+    [
+        (
+            "CUDA_VISIBLE_DEVICES",
+            [False, "Too late: CUDA has started. This process keeps GPU 3 (cuda:0), GPU 1 (cuda:1)", "3,1"],
+        ),
+        ("CUDA_DEVICE_ORDER", [True, "", "2"]),  # CUDA has read the new choice then
+    ],
+)
+def test_cuda_that_starts_while_a_choice_takes_effect_is_noticed(
+    fresh: Fresh, variable: str, result: list[object]
+) -> None:
+    first, same = fresh(STARTS.format(variable=variable)).splitlines()
+    assert json.loads(first) == result
+    assert json.loads(same) is True
 
 
 def test_gpus_that_another_process_claims_meanwhile_leave_the_memory_settings_alone(
