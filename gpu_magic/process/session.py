@@ -97,7 +97,8 @@ class Session:
         self._noted.add(problem)
         labels: dict[str, str] = {}
         with contextlib.suppress(GpuMagicError):
-            labels = {str(one.uuid): one.label for one in self.reader.inventory().devices if one.uuid in lost}
+            devices = self.reader.inventory().devices
+            labels = {one.identity: one.label for one in devices if one.identity in lost}
         names = listed([*labels.values(), *sorted(lost - labels.keys())])
         if problem:
             self.lost_claims = f"Other users can no longer see your claim of {names}: {problem}."
