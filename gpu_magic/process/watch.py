@@ -55,7 +55,9 @@ class Watch:
     def begin(self, shell: Any) -> None:
         """Watch the cells of only this IPython shell, and imports, until CUDA has started."""
         self._remove_hooks(*self._lasting)
-        self._shell, self._cells = shell, {0}
+        # IPython's hook is set while a cell runs. A configuration loads us before any cell.
+        is_in_cell = sys.displayhook is shell.displayhook
+        self._shell, self._cells = shell, {0} if is_in_cell else set()
         for event, hook in self._lasting:
             shell.events.register(event, hook)
         if NVML_CHECK not in os.environ and probe() is not State.BROKEN:

@@ -14,6 +14,7 @@ import pytest
 from gpu_magic.claims.held import Claims
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.devices.processes import read_process
+from gpu_magic.kernelspec.begin import begin
 from tests.claims.holders import GPU, OTHER, holder, stranger
 from tests.processes import until
 
@@ -66,6 +67,20 @@ def test_a_cell_that_runs_is_told_and_its_end(notebook: InteractiveShell, folder
     assert mode(folder) == AT_REST
     run(notebook, "said.append(mode())")
     assert notebook.user_ns["said"] == [AT_WORK, AT_WORK]
+    assert mode(folder) == AT_REST
+
+
+def test_a_kernel_that_has_run_no_cell_is_at_rest(
+    shell: InteractiveShell, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A configuration loads the extension before any cell, as a kernel that starts with GPUs does."""
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "4xA100-80GB clock=0")
+    begin(shell, "1")
+    assert mode(folder) == AT_REST
+    shell.user_ns |= {"mode": lambda: mode(folder), "said": []}
+    run(shell, "said.append(mode())")
+    assert shell.user_ns["said"] == [AT_WORK]
     assert mode(folder) == AT_REST
 
 
