@@ -345,7 +345,7 @@ def test_json_says_who_holds_gpus_and_when_to_try_again(here: Here) -> None:
         assert (status, line["retry_after"]) == (2, 60)
         claim = next(one for one in line["holders"] if one["index"] == 1)["claims"][0]
         assert claim["pid"] == first.pid
-        assert claim["idle"] is None
+        assert claim["idle"] == 0  # the command runs
         first.communicate("\n", timeout=LIMIT)
 
 

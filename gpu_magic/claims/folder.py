@@ -6,9 +6,10 @@ Everybody can make files in it. Only the owner of a file or of the folder can re
 of other users are not trusted: gpu_magic follows no link and writes to no file of another user.
 
 Each claim is a locked file. The file system knows its owner. The first line is the UUID of the device, the
-second line the name of the notebook, as its owner wrote it. The mode of one file of each process shows
-whether a cell runs. The last change of the mode (st_ctime) is the only time that the owner cannot set. The
-time of writing (st_mtime) is set to the time of the claim. Readers use it if it is plausible.
+second line the name of the notebook, as its owner wrote it. The mode of one file of each process, and of each
+launched command, shows whether a cell or the command runs. The last change of the mode (st_ctime) is the only
+time that the owner cannot set. The time of writing (st_mtime) is set to the time of the claim. Readers use it
+if it is plausible.
 
 A place in line is such a file with PLACE for the UUID. Its third line is what the process waits for. The file
 never changes, so its st_ctime gives the order of arrival.
@@ -58,7 +59,7 @@ _NAME = re.compile(rf"({PLACE}|{_BUS_ID}|[A-Za-z]+-[0-9A-Za-z-]{{1,80}})\.[0-9a-
 _ABANDONED = 60.0  # seconds after which an unfinished file counts as abandoned
 _LONGEST_FILE = 8192  # bytes
 _MOST = 1024  # files read for each user, so that no user can hide other users' claims behind many files
-# By whether a cell runs. None: the process has no cells, or its version does not publish it.
+# By whether a cell or a command runs. None: the process has no cells, or its version does not publish it.
 _MODES = {None: 0o644, False: 0o744, True: 0o754}
 _HAS_CELLS, _IN_CELL = stat.S_IXUSR, stat.S_IXGRP
 _FLOCK = struct.Struct("hhqqi4x")  # on 64-bit Linux: type, whence, start, length, process

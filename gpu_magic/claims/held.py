@@ -63,7 +63,7 @@ class Claims:
         is_at_work: Callable[[], bool | None] = lambda: None,
     ) -> None:
         self.are_wanted = True  # c.GpuMagics.claims
-        self._is_at_work = is_at_work  # whether a cell runs. None: no cells
+        self._is_at_work = is_at_work  # whether a cell or the command runs. None: no cells
         self._purpose, self._access = purpose, access or Access()
         self._files: dict[str, OwnFile] = {}  # by the UUID of the device
         weakref.finalize(self, _withdraw, self._files, self._files, self._access)
@@ -200,11 +200,14 @@ class Claims:
         """
         with suppress(NoFolder, OSError), self._access.folder() as folder:
             found = sorted(read(folder), key=lambda one: one.claim.since)
-            idle = {one.claim.pid: one.claim.idle for one in found if one.claim.idle is not UNKNOWN}
+            idle: dict[int | Unknown, int] = {}  # a process is at work if one of its claims says so
             first: dict[tuple[object, ...], Found] = {}
             for one in found:
-                process = one.claim.notebook if one.claim.pid is UNKNOWN else one.claim.pid
-                first.setdefault((one.what, one.claim.owner, process), one)
+                claim = one.claim
+                if claim.idle is not UNKNOWN:
+                    idle[claim.pid] = min(claim.idle, idle.get(claim.pid, claim.idle))
+                process = claim.notebook if claim.pid is UNKNOWN else claim.pid
+                first.setdefault((one.what, claim.owner, process), one)
             for uuid, claim, *_ in first.values():
                 if claim.pid is UNKNOWN:
                     yield uuid, claim

@@ -1,21 +1,26 @@
-"""How long processes on GPUs have been idle, by their last cell and by the work that this process saw."""
+"""How long processes have been idle: no cell runs, and no work of the process or its descendants on a GPU."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpu_magic.devices.model import UNKNOWN, Unknown
+from gpu_magic.devices.processes import ancestors_of, parent_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from gpu_magic.devices.model import Gpu, GpuStatus, Inventory
+    from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory
 
-__all__ = ["LONGEST_GAP", "Idleness"]
+__all__ = ["LONGEST_GAP", "Idleness", "can_work", "is_working", "with_idle"]
 
-_Key: TypeAlias = "tuple[int, int | Unknown]"  # a process's number and its start
+# A process's number, and whether it is of this PID namespace, as those of claims are. Otherwise it is the
+# driver's, of a process that cannot be seen from a container. Equal numbers of both kinds mean nothing.
+_Process: TypeAlias = tuple[int, bool]
+_Key: TypeAlias = tuple[_Process, int | Unknown]  # with its start
 LONGEST_GAP = 15.0  # seconds between two looks. In a longer gap, work can be missed
 
 
@@ -24,57 +29,131 @@ class Idleness:
 
     def __init__(self) -> None:
         self._looked_at = -math.inf
-        # When a process was last seen to work, or else first seen to rest; and whether it was seen to work.
-        self._rests: dict[_Key, tuple[float, bool]] = {}
+        # Since when each process on a GPU has been seen to rest.
+        self._rests: dict[_Key, float] = {}
+        self._worked: dict[int, float] = {}  # when each process with cells, or a descendant, last worked
 
     def note(self, machine: Inventory, now: float) -> Inventory:
-        """Return the machine with `idle` of processes and claims, and record which processes work.
+        """Return the machine with `idle` of processes and claims. See `look`."""
+        return with_idle(machine, self.look(machine, now))
 
-        A process rests while it works on none of its GPUs. Its last cell counts more than the time that it
-        was seen to rest. Work that was seen after that cell, for example of a thread, counts more than the
-        cell. The machine has the claims of other processes. `now` is in seconds, of a clock that only goes
-        forward.
+    def look(
+        self, machine: Inventory, now: float, kernels: Mapping[int, int] | None = None
+    ) -> dict[_Process, int | Unknown]:
+        """Record which processes work, and return how long each process has been idle, in seconds.
+
+        A process with cells has been idle since its last cell, or since later work on a GPU that was seen, of
+        itself or a descendant. Another process has been idle for as long as it was seen to rest. UNKNOWN: it
+        may be working.
+
+        Parameters
+        ----------
+        machine
+            The machine, with the claims of other processes, which tell of their cells.
+        now
+            Seconds, of a clock that only goes forward.
+        kernels
+            Seconds since the last cell of further processes, by PID. 0 while a cell runs. The figure of a
+            claim goes before any other than 0.
+
         """
+        cells = _cells(machine, kernels or {})
+        alone, works = _work(machine, cells)
         before = self._rests if now - self._looked_at <= LONGEST_GAP else {}
-        rests = {}
-        for key, figures in _work(machine).items():
-            if any(figure is not UNKNOWN and figure > 0 for figure in figures):
-                rests[key] = now, True
-            elif UNKNOWN not in figures:
-                rests[key] = before.get(key, (now, False))
-        self._looked_at, self._rests = now, rests  # together, because a panel's thread also looks
-        idle: dict[int | Unknown, int] = {}
-        for claim in [claim for status in _statuses(machine) for claim in status.claims]:
-            if claim.idle is not UNKNOWN:
-                idle[claim.pid] = claim.idle
-        idle.pop(UNKNOWN, None)  # such claims keep their own figure
-        for (pid, _), (since, has_worked) in rests.items():
-            seen = int(now - since)
-            idle[pid] = min(seen, idle.get(pid, seen)) if has_worked else idle.get(pid, seen)
-
-        def told(status: GpuStatus) -> GpuStatus:
-            processes = status.processes
-            if processes is not UNKNOWN:
-                processes = tuple([replace(one, idle=idle.get(one.pid, UNKNOWN)) for one in processes])
-            claims = tuple([replace(one, idle=idle.get(one.pid, one.idle)) for one in status.claims])
-            return replace(status, processes=processes, claims=claims)
-
-        def with_told(gpu: Gpu) -> Gpu:
-            mig = tuple([replace(one, status=told(one.status)) for one in gpu.mig])
-            return replace(gpu, status=told(gpu.status), mig=mig)
-
-        return replace(machine, gpus=tuple(map(with_told, machine))) if idle else machine
+        rests = {
+            key: now if True in found else before.get(key, now)
+            for key, found in alone.items()
+            if True in found or UNKNOWN not in found
+        }
+        worked = {pid: now if True in works[pid] else self._worked.get(pid, -math.inf) for pid in cells}
+        # Together, because a panel's thread also looks.
+        self._looked_at, self._rests, self._worked = now, rests, worked
+        idle: dict[_Process, int | Unknown] = {key: int(now - since) for (key, _), since in rests.items()}
+        for pid, seconds in cells.items():
+            is_unknown = seconds and True not in works[pid] and UNKNOWN in works[pid]
+            idle[pid, True] = UNKNOWN if is_unknown else int(min(seconds, now - worked[pid]))
+        return idle
 
 
-def _work(machine: Inventory) -> dict[_Key, list[int | Unknown]]:
-    """Return each process's work on its GPUs in percent. If unknown and the process is alone: the GPU's."""
-    work: dict[_Key, list[int | Unknown]] = {}
+def _cells(machine: Inventory, kernels: Mapping[int, int]) -> dict[int, int]:
+    """Return the seconds since the last cell of each process with cells, by PID."""
+    cells = dict(kernels)
+    for claim in [claim for status in _statuses(machine) for claim in status.claims]:
+        if claim.pid is not UNKNOWN and claim.idle is not UNKNOWN and cells.get(claim.pid) != 0:
+            cells[claim.pid] = claim.idle
+    return cells
+
+
+def _work(
+    machine: Inventory, cells: Mapping[int, int]
+) -> tuple[dict[_Key, list[bool | Unknown]], dict[int, list[bool | Unknown]]]:
+    """Return whether each process works, GPU by GPU, and whether each with cells or a descendant does."""
+    parent = cache(parent_of)  # many processes have the same ancestors
+    alone: dict[_Key, list[bool | Unknown]] = {}
+    works: dict[int, list[bool | Unknown]] = {pid: [] for pid in cells}
+    for pid in [pid for pid, seconds in cells.items() if seconds == 0]:
+        for ancestor in cells.keys() & set(ancestors_of(pid, parent)):  # a program that has started a kernel
+            works[ancestor].append(True)
     for status in _statuses(machine):
-        users = () if status.users is UNKNOWN else status.users
-        for one in users:
-            is_alone = one.work is UNKNOWN and len(users) == 1
-            work.setdefault((one.pid, one.started), []).append(status.utilization if is_alone else one.work)
-    return work
+        families: dict[int, list[GpuProcess]] = {}
+        for one in () if status.users is UNKNOWN else status.users:
+            alone.setdefault((_key(one), one.started), []).append(is_working([one], status))
+            lineage = {one.pid, *ancestors_of(one.pid, parent)} if cells and one.is_seen else set()
+            for pid in cells.keys() & lineage:
+                families.setdefault(pid, []).append(one)
+        for pid, family in families.items():
+            works[pid].append(is_working(family, status))
+        for claim in status.claims:
+            if claim.pid in works and can_work(status, only_unseen=True):
+                works[claim.pid].append(UNKNOWN)
+    return alone, works
+
+
+def with_idle(machine: Inventory, idle: Mapping[_Process, int | Unknown]) -> Inventory:
+    """Return the machine with `idle` of processes and claims."""
+
+    def told(status: GpuStatus) -> GpuStatus:
+        processes = status.processes
+        if processes is not UNKNOWN:
+            processes = tuple([replace(one, idle=idle.get(_key(one), UNKNOWN)) for one in processes])
+        claims = []
+        for claim in status.claims:
+            if claim.pid is not UNKNOWN:
+                claims.append(replace(claim, idle=idle.get((claim.pid, True), claim.idle)))
+            else:  # any of the processes can be the claim's
+                claims.append(replace(claim, idle=UNKNOWN) if can_work(status) else claim)
+        return replace(status, processes=processes, claims=tuple(claims))
+
+    def with_told(gpu: Gpu) -> Gpu:
+        mig = tuple([replace(one, status=told(one.status)) for one in gpu.mig])
+        return replace(gpu, status=told(gpu.status), mig=mig)
+
+    return replace(machine, gpus=tuple(map(with_told, machine)))
+
+
+def is_working(some: Sequence[GpuProcess], status: GpuStatus) -> bool | Unknown:
+    """Return whether some of a device's processes work on it.
+
+    The driver gives no figure of a process at the first look, nor on some GPUs. Then that of the GPU tells
+    something: if the GPU rests, or if only these processes use it.
+    """
+    if any(one.work is not UNKNOWN and one.work > 0 for one in some):
+        return True
+    if all(one.work is not UNKNOWN for one in some) or status.utilization == 0:
+        return False
+    are_all = status.users is not UNKNOWN and len(some) == len(status.users)
+    return True if are_all and status.utilization is not UNKNOWN else UNKNOWN
+
+
+def can_work(status: GpuStatus, *, only_unseen: bool = False) -> bool:
+    """Return whether a process, or one that cannot be seen, works on a device or may be working."""
+    if status.users is UNKNOWN:
+        return status.utilization != 0
+    return is_working([one for one in status.users if not (only_unseen and one.is_seen)], status) is not False
+
+
+def _key(process: GpuProcess) -> _Process:
+    return process.pid, process.is_seen
 
 
 def _statuses(machine: Inventory) -> Iterator[GpuStatus]:

@@ -84,7 +84,8 @@ class Claim:
     is_own
         Whether the process belongs to the user of this process, for example another notebook.
     idle
-        Whole seconds since its last cell ended. 0 while a cell runs. UNKNOWN for a process without cells.
+        Whole seconds in which it has run no cell, and neither it nor a descendant was seen to work on a GPU.
+        0 while a cell runs. UNKNOWN if it may be working, and for a process without cells.
     waits
         Whether the process waits in line. The process then has no claim yet. Processes that are later in the
         line leave the device to the waiting process for a moment.
@@ -145,7 +146,7 @@ class GpuProcess:
         The percentage of the time since the last reading in which the GPU computed for this process. It is an
         upper bound. UNKNOWN at the first reading.
     idle
-        Whole seconds since its last cell or its last work on a GPU. UNKNOWN if gpu_magic has seen neither.
+        The same as of a claim. For a process without cells: for how long it was seen not to work.
 
     """
 
@@ -160,6 +161,11 @@ class GpuProcess:
     age: int | Unknown = UNKNOWN
     work: int | Unknown = field(default=UNKNOWN, compare=False)
     idle: int | Unknown = UNKNOWN
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether this process can see it. If not, as in a container, `pid` can be the host's number."""
+        return self.owner is not UNKNOWN
 
     @property
     def is_kernel(self) -> bool:
@@ -465,15 +471,22 @@ class Inventory:
     def with_claims(self, claims: Mapping[str, tuple[Claim, ...]]) -> Inventory:
         """Return the machine with claims of other processes, by the identities of the devices.
 
-        A GPU can get a UUID at its first use, after which it also has the claims by its bus ID.
+        A GPU can get a UUID at its first use, after which it also has the claims by its bus ID. A claim that
+        the machine had before keeps its `idle`, unless a cell runs now, because work on GPUs was counted in
+        it.
         """
         if not claims and not any(device.status.claims for device in self.devices):
             return self
 
         def claimed(device: Any) -> Any:
+            before = {(one.pid, one.since): one.idle for one in device.status.claims}
             names = {device.identity, getattr(device, "bus_id", device.identity)} - {UNKNOWN}
-            found = tuple(claim for name in sorted(names) for claim in claims.get(name, ()))
-            return replace(device, status=replace(device.status, claims=found))
+            found = [
+                replace(one, idle=before.get((one.pid, one.since), one.idle)) if one.idle != 0 else one
+                for name in sorted(names)
+                for one in claims.get(name, ())
+            ]
+            return replace(device, status=replace(device.status, claims=tuple(found)))
 
         gpus = [replace(gpu, mig=tuple(map(claimed, gpu.mig))) for gpu in self.gpus]
         return replace(self, gpus=tuple(map(claimed, gpus)))

@@ -17,7 +17,16 @@ from gpu_magic.devices.model import UNKNOWN, GpuProcess, Unknown, idle_text
 from gpu_magic.text import age_text, bytes_text, printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Container,
+        Hashable,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from gpu_magic.devices.model import Inventory
 
@@ -26,11 +35,13 @@ __all__ = [
     "ProcessTable",
     "PythonLine",
     "age_of",
+    "ancestors_of",
     "descends_from",
     "is_mine",
     "name_text",
     "numbers_are_ours",
     "owner_name",
+    "parent_of",
     "read_process",
     "read_python_line",
     "start_of",
@@ -223,17 +234,25 @@ def is_mine(pid: int) -> bool:
 
 def descends_from(pid: int, ancestors: Container[int]) -> bool:
     """Return whether a process descends from one of these processes."""
+    return any(one in ancestors for one in ancestors_of(pid))
+
+
+def parent_of(pid: int) -> int:
+    """Return the PID of a process's parent. 0 if it has none, or it cannot be seen."""
+    try:
+        # The program's name is in parentheses and can contain any character, also ")".
+        return int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def ancestors_of(pid: int, parent: Callable[[int], int] = parent_of) -> Iterator[int]:
+    """Yield the PIDs of a process's parent, the parent's parent, and so on, as far as they can be seen."""
     for _ in range(_MOST_ANCESTORS):
-        if pid <= 1:
-            break
-        try:
-            # The program's name is in parentheses and can contain any character, also ")".
-            pid = int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            return False
-        if pid in ancestors:
-            return True
-    return False
+        pid = parent(pid) if pid > 1 else 0
+        if not pid:
+            return
+        yield pid
 
 
 def _has_children() -> bool:

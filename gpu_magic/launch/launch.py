@@ -175,7 +175,7 @@ def prepare(
     if not os.path.isdir(where):  # noqa: PTH112
         raise LaunchError(f"{where} is not a folder.")
     with ExitStack() as undo:
-        claims = Claims(shlex.join(words), session.access)
+        claims = Claims(shlex.join(words), session.access, is_at_work=lambda: True)
         undo.callback(claims.release)
         options = Options(force=asked.force, only_free=asked.only_free, min_free=asked.min_free)
         selection = pick(

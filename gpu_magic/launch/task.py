@@ -325,6 +325,8 @@ class Task(BackgroundTask):
                 self.first_failure = min(found, key=lambda one: one[0].changed, default=None)
         finally:
             self._claims.release()
+            with suppress(OSError):
+                self._session.claims.tell()  # the process is idle from now on, not since its last cell
             # Before the event, so that the log has the line when a waiting caller continues.
             _log.info("%s has ended with code %d", printable(self.name), self._code)
             self._ended.set()

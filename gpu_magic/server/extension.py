@@ -12,7 +12,8 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
@@ -20,19 +21,20 @@ from jupyter_server.utils import url_path_join
 from tornado import web
 
 from gpu_magic.claims.held import Claims
+from gpu_magic.devices.idle import can_work, is_working, with_idle
 from gpu_magic.devices.machine_reader import MachineReader
-from gpu_magic.devices.model import UNKNOWN, Inventory
+from gpu_magic.devices.model import UNKNOWN, Inventory, Unknown
 from gpu_magic.devices.processes import descends_from
 from gpu_magic.gpus.table import rows
 from gpu_magic.interrupts import unasked
 from gpu_magic.process.view import KernelView, Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpu_magic.devices.model import Device
 
-__all__ = ["GpusHandler", "Reading"]
+__all__ = ["GpusHandler", "Kernel", "Reading", "seconds_since_cell"]
 
 _SECONDS = 1.0  # between two readings
 # The server uses no GPU, so the table has no column for this process.
@@ -63,8 +65,25 @@ class GpusHandler(APIHandler):
         for kernel_id in manager.list_kernel_ids():
             pid = getattr(manager.get_kernel(kernel_id).provisioner, "pid", None)
             if isinstance(pid, int):
-                kernels[pid] = kernel_id
+                kernels[pid] = Kernel(kernel_id, seconds_since_cell(manager.get_kernel(kernel_id)))
         self.finish(json.dumps(await self._reading.of(kernels)))
+
+
+class Kernel(NamedTuple):
+    """A kernel of this Jupyter server."""
+
+    id: str
+    idle: int | Unknown = UNKNOWN  # whole seconds since its last cell, as the server knows; 0 while one runs
+
+
+def seconds_since_cell(manager: Any) -> int | Unknown:
+    """Return the whole seconds since the last cell of a kernel, from its manager. 0 while a cell runs."""
+    state = getattr(manager, "execution_state", None)
+    if state == "busy":
+        return 0
+    if state != "idle":  # it starts, or is dead
+        return UNKNOWN
+    return int(max(0.0, (datetime.now(UTC) - manager.last_activity).total_seconds()))
 
 
 class Reading:
@@ -77,8 +96,8 @@ class Reading:
         self._latest: dict[str, Any] = {}
         self._until = 0.0
 
-    async def of(self, kernels: Mapping[int, str]) -> dict[str, Any]:
-        """Return a reading that is at most a second old. `kernels` has the ids of kernels by PID."""
+    async def of(self, kernels: Mapping[int, Kernel]) -> dict[str, Any]:
+        """Return a reading that is at most a second old. `kernels` has the server's kernels by PID."""
         async with self._lock:
             if time.monotonic() >= self._until:
                 loop = asyncio.get_running_loop()
@@ -86,7 +105,7 @@ class Reading:
                 self._until = time.monotonic() + _SECONDS
             return self._latest
 
-    def read(self, kernels: Mapping[int, str]) -> dict[str, Any]:
+    def read(self, kernels: Mapping[int, Kernel]) -> dict[str, Any]:
         """Read the machine.
 
         Returns
@@ -95,12 +114,17 @@ class Reading:
             `problem`: why no GPU can be read, or empty; `simulated`: the profile of a simulated machine, or
             empty; `gpus`: for each GPU and MIG instance `label`, `typed` (after `%gpus`), `name`, `used` and
             `total` (bytes), `utilization` (percent), `is_free`, `is_split` (by MIG), `users` (a line each),
-            and `kernels` (the bytes of these kernels by id, 0 for a claim). An unknown figure is None.
+            and `kernels`: for each of these kernels that uses or claims the device, by id, `memory` (bytes,
+            with its descendants), `is_working` (on this device, now), and `idle` (whole seconds, see
+            `Idleness`). An unknown figure is None.
 
         """
         with unasked():
             machine = self.reader.inventory()
-        machine = self.reader.idleness.note(machine.with_claims(self._claims.everybodys()), time.monotonic())
+        machine = machine.with_claims(self._claims.everybodys())
+        cells = {pid: kernel.idle for pid, kernel in kernels.items() if kernel.idle is not UNKNOWN}
+        idle = self.reader.idleness.look(machine, time.monotonic(), cells)
+        machine = with_idle(machine, idle)
         machine = replace(machine, gpus=tuple(map(_as_anybodys, machine.gpus)))
         found = {field.name: getattr(machine, field.name) for field in fields(Inventory)}
         shown = rows(Snapshot(**found, kernel=_NO_KERNEL))
@@ -115,7 +139,10 @@ class Reading:
                 "is_free": row.device.is_free,
                 "is_split": getattr(row.device, "is_split", False),
                 "users": list(row.users),
-                "kernels": _kernels_on(row.device, kernels),
+                "kernels": {
+                    kernels[pid].id: {**uses, "idle": _known(idle.get((pid, True), UNKNOWN))}
+                    for pid, uses in _kernels_on(row.device, kernels)
+                },
             }
             for row in shown
         ]
@@ -131,14 +158,18 @@ def _as_anybodys(device: Any) -> Any:
     return replace(device, status=status, **parts)
 
 
-def _kernels_on(device: Device, kernels: Mapping[int, str]) -> dict[str, int]:
-    """Return the bytes that each kernel and its child processes use on a device; 0 for a claim."""
-    found = {kernels[pid]: 0 for pid in kernels if any(pid == claim.pid for claim in device.status.claims)}
-    for process in () if device.status.processes is UNKNOWN else device.status.processes:
-        for pid, kernel in kernels.items():
-            if process.pid == pid or (process.is_own and descends_from(process.pid, (pid,))):
-                found[kernel] = found.get(kernel, 0) + (_known(process.memory) or 0)
-    return found
+def _kernels_on(device: Device, kernels: Iterable[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the kernels that use or claim a device, by PID, with what they and their descendants do on it."""
+    status = device.status
+    users = () if status.users is UNKNOWN else status.users
+    for pid in kernels:
+        its = [one for one in users if one.pid == pid or (one.is_own and descends_from(one.pid, (pid,)))]
+        if its or any(claim.pid == pid for claim in status.claims):
+            sizes = [one.memory for one in its]
+            works = is_working(its, status)
+            if works is False and can_work(status, only_unseen=True):
+                works = UNKNOWN
+            yield pid, {"memory": None if UNKNOWN in sizes else sum(sizes), "is_working": _known(works)}
 
 
 def _known(figure: Any) -> Any:

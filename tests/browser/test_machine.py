@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import urllib.error
 import urllib.request
@@ -22,7 +23,7 @@ from tests.processes import until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from playwright.sync_api import Route
+    from playwright.sync_api import Page, Route
 
     from tests.browser.lab import Lab
 
@@ -76,9 +77,24 @@ def test_a_notebook_that_has_loaded_nothing_shows_the_machine(lab: Lab, app: str
     until(lambda: json.loads(lab.request("gpu_magic/gpus"))["gpus"][3]["kernels"])  # a claim
 
 
+def report(page: Page, kernel: str, **use: Any) -> None:
+    """Let the server say what a kernel does on the GPUs that it uses, from its next answer on."""
+
+    def change(route: Route) -> None:
+        answer = route.fetch()
+        data = answer.json()
+        for gpu in data["gpus"]:
+            if kernel in gpu["kernels"]:
+                gpu["kernels"][kernel] |= use
+        route.fulfill(response=answer, json=data)
+
+    page.unroute_all()
+    page.route("**/gpu_magic/gpus*", change)
+
+
 def test_an_idle_kernel_is_listed_and_can_be_shut_down_after_a_question(lab: Lab) -> None:
     other = lab.open("1 + 1", own_page=True)
-    holder = int(other.ask(PID))
+    holder, kernel = int(other.ask(PID)), other.kernel()
     other.save()
     name = other.page.evaluate("notebook.context.path")
     notebook = lab.open("1 + 1", own_page=True)
@@ -86,20 +102,34 @@ def test_an_idle_kernel_is_listed_and_can_be_shut_down_after_a_question(lab: Lab
     lab.change_machine(with_process(holder))
     expect(notebook.chip).to_have_text("3 of 4 GPUs free")
     notebook.chip.click()
+    page.evaluate("jupyterapp.shell.activateById('jp-running-sessions')")
+    running = page.locator("#jp-running-sessions .jp-RunningSessions-item")
+    label = running.filter(has_text="GPU 2: 31 GiB").locator(".jp-RunningSessions-itemLabel")
+    expect(label).to_have_attribute(
+        "title",
+        re.compile(r"has 31 GiB on GPU 2\. It works on GPU 2 \(40 %\) now\. Its variables will be lost\."),
+    )
     row = page.locator(".gm-machine li").nth(2)
     expect(row).to_contain_text(name)
-    expect(row.get_by_role("button", name="Shut down")).to_have_count(0)  # it has run a cell just now
-    page.clock.set_system_time(time.time() + 7200)
+    page.clock.set_system_time(time.time() + 7200)  # the page's clock is not the server's
+    for idle in (599, 0, None):
+        report(page, kernel, is_working=None, idle=idle)
+        with page.expect_response("**/gpu_magic/gpus*"):
+            pass
+        expect(label).to_have_attribute(
+            "title", re.compile(r"It may be working on GPU 2 \(40 %\)\. " + "It runs a cell" * (idle == 0))
+        )
+        expect(row.get_by_role("button", name="Shut down")).to_have_count(0)
+        expect(running.filter(has_text=", idle")).to_have_count(0)
+    report(page, kernel, is_working=False, idle=7200)
     row.get_by_role("button", name=f"Shut down {name}").click()
     dialog = page.locator(".jp-Dialog")
     expect(dialog).to_contain_text(
-        f"{name} has 31 GiB on GPU 2. It has run no cell for 2 h. Its variables will be lost."
+        f"{name} has 31 GiB on GPU 2. It has been idle for 2 h. Its variables will be lost."
     )
     dialog.get_by_role("button", name="Cancel").click()
     # The view of what runs has it, too.
-    page.evaluate("jupyterapp.shell.activateById('jp-running-sessions')")
-    listed = page.locator("#jp-running-sessions .jp-RunningSessions-item", has_text="GPU 2: 31 GiB, idle 2 h")
-    expect(listed).to_be_visible()
+    expect(running.filter(has_text="GPU 2: 31 GiB, idle 2 h")).to_be_visible()
     assert name in {one["path"] for one in json.loads(lab.request("api/sessions"))}
     row.get_by_role("button", name=f"Shut down {name}").click()
     dialog.get_by_role("button", name="Shut down").click()
@@ -124,12 +154,14 @@ def test_many_gpus_and_hostile_names_fit_into_a_narrow_page(lab: Lab, look: dict
     who = {
         "is_split": False,
         "users": [f"{MARKUP}: {'y' * 120}"],
-        "kernels": {own: 2 * GIB, holder: 29 * GIB},
+        "kernels": {
+            own: {"memory": 2 * GIB, "is_working": False, "idle": 7200},
+            holder: {"memory": 29 * GIB, "is_working": False, "idle": 7200},
+        },
     }
     gpus = [{"label": f"GPU {n}", "typed": str(n), **figures, **who} for n in range(16)]
     page.route("**/gpu_magic/gpus*", lambda route: route.fulfill(json={"gpus": gpus, "simulated": MARKUP}))
     expect(notebook.chip).to_contain_text("16 GPUs · 496/1280 GiB · SIMULATED")
-    page.clock.set_system_time(time.time() + 7200)
     notebook.chip.click()
     table = page.locator(".gm-machine")
     button = table.get_by_role("button", name=f"Shut down {name}")
@@ -165,7 +197,8 @@ def test_a_console_that_is_listed_opens_as_a_console(lab: Lab) -> None:
         }"""
     )
     gpu = {"label": "GPU 0", "typed": "0", "name": "A100", "used": 29 * GIB, "total": 80 * GIB}
-    gpu |= {"utilization": 0, "is_free": False, "is_split": False, "users": [], "kernels": {holder: 29 * GIB}}
+    gpu |= {"utilization": 0, "is_free": False, "is_split": False, "users": []}
+    gpu["kernels"] = {holder: {"memory": 29 * GIB, "is_working": False, "idle": 0}}
     split = gpu | {"label": "GPU 1", "typed": "1", "is_split": True, "kernels": {}}
     page.route(
         "**/gpu_magic/gpus*", lambda route: route.fulfill(json={"gpus": [gpu, split], "simulated": ""})

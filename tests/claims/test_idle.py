@@ -15,6 +15,7 @@ from gpu_magic.claims.held import Claims
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.devices.processes import read_process
 from gpu_magic.kernelspec.begin import begin
+from gpu_magic.process.tasks import tasks
 from tests.claims.holders import GPU, OTHER, holder, stranger
 from tests.processes import until
 
@@ -101,6 +102,28 @@ def test_a_cell_in_the_background_is_work(notebook: InteractiveShell, folder: Pa
     assert mode(folder) == AT_WORK
     go_on.set()
     until(lambda: mode(folder) == AT_REST)
+
+
+def test_a_command_in_the_background_is_work(notebook: InteractiveShell, folder: Path) -> None:
+    (own,) = folder.iterdir()
+    run(notebook, "%gpu_launch --gpus 2 --background one sleep 600")
+    (of_command,) = set(folder.iterdir()) - {own}
+    assert stat.S_IMODE(of_command.stat().st_mode) == AT_WORK
+    rests_since = own.stat().st_ctime_ns
+    tasks.find("one").stop()
+    assert list(folder.iterdir()) == [own]
+    assert mode(folder) == AT_REST
+    assert own.stat().st_ctime_ns > rests_since
+
+
+def test_a_process_is_at_work_if_one_of_its_claims_says_so() -> None:
+    with stranger() as one:
+        one.run("globals().update(kernel=Claims(is_at_work=lambda: False))")
+        one.run(f"kernel.hold([{GPU!r}])")
+        until(lambda: Claims().others()[GPU][0].idle)
+        one.run("globals().update(command=Claims('sleep 600', is_at_work=lambda: True))")
+        one.run(f"command.hold([{OTHER!r}])")
+        assert [claim.idle for (claim,) in Claims().others().values()] == [0, 0]
 
 
 def test_once_it_is_unloaded_nothing_is_told(notebook: InteractiveShell, folder: Path) -> None:

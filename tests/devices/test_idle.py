@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +17,8 @@ from gpu_magic.devices.processes import ProcessNames
 from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gpu_magic.devices.nvml import Nvml
 
 HOUR = 3600
@@ -45,6 +50,14 @@ def claimed(idle: int | Unknown, pid: int | Unknown = 12) -> tuple[Claim, ...]:
     return (Claim("maria", 0.0, pid, "a.ipynb", idle=idle),)
 
 
+@pytest.fixture
+def child() -> Iterator[int]:
+    """Return the number of a child process of this one."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as one:
+        yield one.pid
+        one.communicate()
+
+
 def test_a_process_rests_for_as_long_as_it_was_seen_to() -> None:
     works = machine(replace(TRAIN, work=3), KERNEL)
     assert watched(*[machine(TRAIN, KERNEL)] * 100) == [990]
@@ -61,7 +74,8 @@ def test_without_its_own_figure_a_process_that_is_alone_does_what_the_gpu_does()
     assert watched(*[machine(unknown)] * 11) == [100]
     assert watched(*[machine(unknown)] * 11, machine(unknown, util=1)) == [0]
     assert watched(*[machine(unknown, util=UNKNOWN)] * 11) == [UNKNOWN]
-    assert watched(*[machine(unknown, KERNEL)] * 11) == [UNKNOWN]
+    assert watched(*[machine(unknown, KERNEL)] * 11) == [100]  # nobody works on a GPU that rests
+    assert watched(*[machine(unknown, KERNEL, util=1)] * 11) == [UNKNOWN]
 
 
 def test_work_on_one_gpu_is_work() -> None:
@@ -91,10 +105,82 @@ def test_a_thread_that_works_after_the_last_cell_is_no_rest() -> None:
     assert idle_of(watch.note(machine(KERNEL, claims=claims), 10), 12) == [10]
 
 
-def test_a_claim_from_a_container_speaks_for_itself() -> None:
-    look = Idleness().note(machine(KERNEL, claims=claimed(HOUR, UNKNOWN)), 0)
+def test_work_of_a_child_is_no_rest_of_the_kernel(child: int) -> None:
+    """The child is on another GPU than the one that the kernel has claimed."""
+    train = GpuProcess(child, "train.py", "maria", 21 << 30, work=90, started=7)
+    claims = claimed(9 * HOUR, os.getpid())
+    watch = Idleness()
+    at_work = Inventory((*machine(train).gpus, replace(machine(claims=claims)[0], index=1)))
+    at_rest = Inventory((*machine(replace(train, work=0)).gpus, replace(machine(claims=claims)[0], index=1)))
+    assert watch.note(at_work, 0)[1].status.claims[0].idle == 0
+    assert watch.note(at_rest, 10)[1].status.claims[0].idle == 10
+    assert watch.note(at_rest, HOUR)[1].status.claims[0].idle == HOUR  # also after a gap without looks
+    assert idle_of(watch.note(at_rest, HOUR), child) == [0]
+    assert Idleness().note(at_rest, 0)[1].status.claims[0].idle == 9 * HOUR
+
+
+def test_without_figures_of_processes_a_kernel_and_its_child_do_what_the_gpu_does(child: int) -> None:
+    train = GpuProcess(child, "train.py", "maria", 21 << 30, started=7)
+    kernel = GpuProcess(os.getpid(), "ipykernel", "maria", 1 << 30, started=6)
+    claims = claimed(9 * HOUR, os.getpid())
+
+    def rests(*processes: GpuProcess, util: int | Unknown) -> int | Unknown:
+        return Idleness().note(machine(*processes, util=util, claims=claims), 0)[0].status.claims[0].idle
+
+    assert rests(kernel, train, util=97) == 0
+    assert rests(kernel, train, util=0) == 9 * HOUR
+    assert rests(kernel, train, TRAIN, util=0) == 9 * HOUR
+    assert rests(kernel, train, replace(TRAIN, work=UNKNOWN), util=97) is UNKNOWN  # one of the three works
+    assert rests(kernel, train, util=UNKNOWN) is UNKNOWN  # a MIG instance
+    assert rests(util=97) == 9 * HOUR  # whoever works, has ended meanwhile
+
+
+def test_a_program_whose_child_runs_a_cell_is_at_work(child: int) -> None:
+    """A kernelspec can start the kernel through another program, whose number the Jupyter server knows."""
+    kernels = {os.getpid(): 9 * HOUR}
+    look = Idleness().look(machine(claims=claimed(0, child)), 0, kernels)
+    assert look[os.getpid(), True] == 0
+    look = Idleness().look(machine(claims=claimed(HOUR, child)), 0, kernels)
+    assert look[os.getpid(), True] == 9 * HOUR
+
+
+def test_where_the_driver_lists_no_processes_a_kernel_rests_if_its_gpu_does() -> None:
+    def rests(util: int | Unknown) -> int | Unknown:
+        unlisted = GpuStatus(utilization=util, claims=claimed(9 * HOUR))
+        return Idleness().note(Inventory((Gpu(0, "GPU-0", status=unlisted),)), 0)[0].status.claims[0].idle
+
+    assert [rests(util) for util in (0, 1, UNKNOWN)] == [9 * HOUR, UNKNOWN, UNKNOWN]
+
+
+def test_in_a_container_a_process_with_the_kernel_s_number_is_not_the_kernel() -> None:
+    """The driver's number 12 is the host's there, and the claim's number 12 is the container's."""
+    stranger = GpuProcess(12, memory=21 << 30, work=0)
+    watch = Idleness()
+    look = watch.note(machine(stranger, claims=claimed(9 * HOUR)), 0)
+    assert look[0].status.claims[0].idle == 9 * HOUR
+    assert idle_of(look, 12) == [0]  # the stranger has been seen just now
+    look = watch.note(machine(replace(stranger, work=50), claims=claimed(9 * HOUR)), 10)
+    assert look[0].status.claims[0].idle is UNKNOWN  # it can be the kernel
+    look = watch.note(machine(replace(stranger, work=50), claims=claimed(0)), 20)
+    assert look[0].status.claims[0].idle == 0
+
+
+def test_claims_that_are_read_again_keep_what_was_seen_of_their_processes() -> None:
+    """`auto` reads the claims again when its turn comes, and names their processes if it is refused."""
+    claims, late = claimed(9 * HOUR), Claim("tom", 50.0, 13, idle=HOUR)
+    look = Idleness().note(machine(replace(KERNEL, work=40), claims=claims), 0)
+    assert [one.idle for one in look.with_claims({"GPU-0": (*claims, late)})[0].status.claims] == [0, HOUR]
+    at_rest = Idleness().note(machine(KERNEL, claims=claims), 0)
+    assert at_rest.with_claims({"GPU-0": claimed(0)})[0].status.claims[0].idle == 0  # a cell has begun
+
+
+def test_a_claim_from_a_container_speaks_for_itself_unless_a_process_works() -> None:
+    claims = claimed(HOUR, UNKNOWN)
+    look = Idleness().note(machine(KERNEL, claims=claims), 0)
     assert look[0].status.claims[0].idle == HOUR
     assert idle_of(look, 12) == [0]
+    look = Idleness().note(machine(replace(KERNEL, work=5), claims=claims), 0)
+    assert look[0].status.claims[0].idle is UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,25 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pynvml
 import pytest
+from jupyter_server.services.kernels.kernelmanager import ServerKernelManager
 
+from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.devices.simulated.machine import SimulatedProcess
-from gpu_magic.server.extension import Reading
+from gpu_magic.server.extension import Kernel, Reading, seconds_since_cell
 from gpu_magic.testing import simulate
+from tests.claims.holders import stranger
+from tests.conftest import LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MINE = os.getpid()
+KERNEL = Kernel("the-kernel", 28_800)  # its last cell has ended eight hours ago
 
 
 @pytest.fixture
@@ -30,6 +37,12 @@ def reading() -> Iterator[Reading]:
 
 def users(answer: dict[str, Any]) -> list[list[str]]:
     return [gpu["users"] for gpu in answer["gpus"]]
+
+
+def kernels_of(gpu: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return some figures of the kernel on a GPU: its memory, unless others are named."""
+    found = gpu["kernels"].get("the-kernel", {})
+    return {name: found[name] for name in names or ["memory"] if name in found}
 
 
 def test_it_says_what_the_table_says(reading: Reading) -> None:
@@ -47,20 +60,71 @@ def test_it_says_what_the_table_says(reading: Reading) -> None:
         assert part["utilization"] is None
 
 
-def test_a_kernel_has_what_it_and_its_processes_use(reading: Reading) -> None:
-    """Here this process is a kernel, and the server at once: the names are as of any other of this user's processes."""
+@pytest.fixture
+def worker() -> Iterator[int]:
+    """Return the number of a child process of this one, which is a kernel and the server at once here."""
     child = [sys.executable, "-c", "import sys; print('on', flush=True); sys.stdin.read()"]
-    with (
-        subprocess.Popen(child, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker,
-        simulate("2xA100-80GB") as machine,
-    ):
-        assert worker.stdout is not None
-        worker.stdout.readline()
-        for pid in (MINE, worker.pid):
+    with subprocess.Popen(child, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+        process.communicate()
+
+
+def test_a_kernel_has_what_it_and_its_processes_use(reading: Reading, worker: int) -> None:
+    """The names are as of any other of this user's processes."""
+    with simulate("2xA100-80GB") as machine:
+        for pid in (MINE, worker):
             machine.gpus[1].run("train.py", "maria", 3 << 30, pid=pid, is_own=True)
-        answer = reading.read({MINE: "the-kernel"})
-        assert [gpu["kernels"] for gpu in answer["gpus"]] == [{}, {"the-kernel": 6 << 30}]
+        answer = reading.read({MINE: KERNEL})
+        assert [kernels_of(gpu) for gpu in answer["gpus"]] == [{}, {"memory": 6 << 30}]
         assert all(line.startswith("you: ") for line in users(answer)[1])
+        machine.gpus[1].run("another", "maria", None, pid=worker, is_own=True)
+        assert kernels_of(reading.read({MINE: KERNEL})["gpus"][1]) == {"memory": None}
+
+
+def test_a_kernel_that_trains_in_a_child_is_at_work(reading: Reading, worker: int) -> None:
+    with simulate("2xA100-80GB", clock=lambda: 0.0) as machine:
+        child = machine.gpus[1].run("train.py", "maria", 3 << 30, pid=worker, is_own=True, work=90)
+        assert kernels_of(reading.read({MINE: KERNEL})["gpus"][1], "idle", "is_working") == {
+            "idle": 0,
+            "is_working": True,
+        }
+        child.work = 0
+        rests = kernels_of(reading.read({MINE: KERNEL})["gpus"][1], "idle", "is_working")
+        assert rests["is_working"] is False
+        assert rests["idle"] < KERNEL.idle  # since that work, and not since its last cell
+
+
+def test_a_kernel_that_rests_has_been_idle_since_its_last_cell(reading: Reading, worker: int) -> None:
+    with simulate("1xA100-80GB", clock=lambda: 0.0) as machine:
+        machine.gpus[0].run("train.py", "maria", 3 << 30, pid=worker, is_own=True)
+
+        def idle(*kernel: Any) -> Any:
+            return kernels_of(reading.read({MINE: Kernel("the-kernel", *kernel)})["gpus"][0], "idle")["idle"]
+
+        assert [idle(28_800), idle(0), idle(UNKNOWN)] == [28_800, 0, None]
+        machine.gpus[0].run("train.py", "tom", 3 << 30, work=90)
+        machine.gpus[0].fail("nvmlDeviceGetProcessUtilization", pynvml.NVML_ERROR_NOT_SUPPORTED)
+        assert idle(28_800) is None  # one of both works
+
+
+def test_a_claim_tells_of_a_kernel_s_cells(reading: Reading) -> None:
+    """The server also counts the messages of a panel as activity, and does not know of tasks in the background."""
+    with simulate("1xA100-80GB", clock=lambda: 0.0) as machine, stranger() as kernel:
+        kernel.run("globals().update(kernel=Claims(is_at_work=lambda: True))")
+        kernel.run(f"kernel.hold([{machine.gpus[0].uuid!r}])")
+        (gpu,) = reading.read({kernel.pid: KERNEL})["gpus"]
+        assert gpu["kernels"] == {"the-kernel": {"memory": 0, "is_working": False, "idle": 0}}
+
+
+@pytest.mark.parametrize(
+    ("state", "seconds"), [("idle", 7200), ("busy", 0), ("starting", UNKNOWN), ("dead", UNKNOWN)]
+)
+def test_a_cell_that_runs_for_long_is_no_rest(state: str, seconds: int | Unknown) -> None:
+    last = datetime.now(UTC) - timedelta(hours=2)
+    found = seconds_since_cell(ServerKernelManager(execution_state=state, last_activity=last))
+    assert found == seconds if seconds is UNKNOWN else 0 <= found - seconds <= LIMIT
 
 
 def test_on_a_mig_instance_too_a_kernel_is_named_as_any_process(reading: Reading) -> None:
@@ -68,7 +132,7 @@ def test_on_a_mig_instance_too_a_kernel_is_named_as_any_process(reading: Reading
         machine.gpus[0].mig[0].processes.append(
             SimulatedProcess(MINE, "train.py", "maria", 3 << 30, is_own=True)
         )
-        part = reading.read({MINE: "the-kernel"})["gpus"][1]
+        part = reading.read({MINE: KERNEL})["gpus"][1]
     assert part["users"][0].startswith("you: ")
 
 

@@ -74,20 +74,22 @@ export class Machine {
     return this.gpus.filter((gpu) => kernel in gpu.kernels);
   }
 
-  // This server's kernels on GPUs, with bytes, GPUs, notebook and idle seconds; the longest idle first.
+  // This server's kernels on GPUs, the longest idle first: with bytes (null: unknown), GPUs, notebook, idle
+  // seconds (0: not idle), and whether a cell or a task runs. `gpu.kernels` has what each does on a GPU.
   kernels() {
     const { kernels, sessions } = this.app.serviceManager;
     const models = new Map([...kernels.running()].map((model) => [model.id, model]));
     const named = new Map([...sessions.running()].map((session) => [session.kernel?.id, session]));
     const found = [];
     for (const id of new Set(this.gpus.flatMap((gpu) => Object.keys(gpu.kernels)))) {
-      const model = models.get(id);
       const gpus = this.of(id);
-      const bytes = gpus.reduce((all, gpu) => all + gpu.kernels[id], 0);
-      const seconds = model ? (Date.now() - Date.parse(model.last_activity)) / 1000 : 0;
-      const idle = model?.execution_state === "idle" && seconds >= IDLE ? seconds : 0;
+      const sizes = gpus.map((gpu) => gpu.kernels[id].memory);
+      const bytes = sizes.includes(null) ? null : sizes.reduce((all, size) => all + size, 0);
+      const seconds = gpus[0].kernels[id].idle; // null: unknown; the same for all its GPUs
+      const idle = seconds >= IDLE ? seconds : 0;
       const session = named.get(id);
-      found.push({ id, gpus, bytes, idle, session, name: session?.path ?? session?.name ?? model?.name ?? id });
+      const name = session?.path ?? session?.name ?? models.get(id)?.name ?? id;
+      found.push({ id, gpus, bytes, idle, isBusy: seconds === 0, session, name });
     }
     return found.sort((one, other) => other.idle - one.idle);
   }
@@ -101,10 +103,21 @@ export class Machine {
 
 const labels = (gpus) => gpus.map((gpu) => gpu.label).join(", ");
 
-// Describes what a shutdown of a kernel loses.
-export function question({ name, gpus, bytes, idle }) {
-  const since = idle ? ` It has run no cell for ${age(idle)}.` : "";
-  return `${name} has ${gib(bytes)} GiB on ${labels(gpus)}.${since} Its variables will be lost.`;
+const withUse = (gpu) => (gpu.utilization === null ? gpu.label : `${gpu.label} (${gpu.utilization} %)`);
+
+// Describes what a shutdown of a kernel ends and loses.
+export function question({ id, name, gpus, bytes, idle, isBusy }) {
+  const working = gpus.filter((gpu) => gpu.kernels[id].is_working);
+  const unclear = gpus.filter((gpu) => gpu.kernels[id].is_working === null);
+  const parts = [
+    `${name} has ${gib(bytes)} GiB on ${labels(gpus)}.`,
+    working.length && `It works on ${working.map(withUse).join(", ")} now.`,
+    unclear.length && `It may be working on ${unclear.map(withUse).join(", ")}.`,
+    isBusy && !working.length && "It runs a cell or a task now.",
+    idle && `It has been idle for ${age(idle)}.`,
+    "Its variables will be lost.",
+  ];
+  return parts.filter(Boolean).join(" ");
 }
 
 // The chip of a notebook whose kernel has not loaded gpu_magic.
@@ -220,12 +233,14 @@ export class MachineTable {
   }
 }
 
-// Lists the kernels with memory on GPUs in JupyterLab's view of running kernels.
+// Lists the kernels on GPUs in JupyterLab's view of running kernels.
 export function listRunning(machine, managers, { Signal, notebookIcon }) {
   const changed = new Signal(machine);
+  const detail = ({ gpus, bytes, idle }) =>
+    [`${labels(gpus)}: ${gib(bytes)} GiB`, idle && `idle ${age(idle)}`].filter(Boolean).join(", ");
   let shown = "";
   const look = () => {
-    const now = JSON.stringify(machine.kernels().map(({ id, name, bytes, idle }) => [id, name, Math.round(bytes / 2 ** 20), Math.round(idle / 60)]));
+    const now = JSON.stringify(machine.kernels().map((kernel) => [kernel.id, detail(kernel), question(kernel)]));
     if (now !== shown) changed.emit(undefined);
     shown = now;
   };
@@ -238,7 +253,7 @@ export function listRunning(machine, managers, { Signal, notebookIcon }) {
     icon: () => notebookIcon,
     label: () => kernel.name,
     labelTitle: () => question(kernel),
-    detail: () => [`${labels(kernel.gpus)}: ${gib(kernel.bytes)} GiB`, kernel.idle && `idle ${age(kernel.idle)}`].filter(Boolean).join(", "),
+    detail: () => detail(kernel),
   });
   machine.watch(look);
   managers.add({
