@@ -115,7 +115,7 @@ def _users(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]
     if isinstance(device, Gpu) and device.is_split:
         return (("split by MIG" if device.mig else "split by MIG, no instance made",), "unknown")
     lines, usage = _users_by_figures(device, names)
-    named = () if status.users is UNKNOWN else tuple(one.pid for one in status.users)
+    named = () if status.users is UNKNOWN else tuple(one.pid for one in status.users if one.is_seen)
     # The lines of processes already show idle times.
     claims = tuple(str(replace(one, idle=UNKNOWN) if one.pid in named else one) for one in status.claims)
     if claims and usage == "free":  # a claimed device is not free

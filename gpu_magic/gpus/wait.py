@@ -236,7 +236,7 @@ class Wanted:
         if any(pid is UNKNOWN or one.pid != pid for one in status.claims):
             return False
         users = () if status.users is UNKNOWN else status.users
-        is_its_own = bool(users) and all(one.pid == pid for one in users)
+        is_its_own = bool(users) and all(one.is_seen and one.pid == pid for one in users)
         if self.only_free and not is_its_own and device.is_busy is not False:
             return False
         free = status.memory_free

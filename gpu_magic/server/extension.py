@@ -162,14 +162,17 @@ def _kernels_on(device: Device, kernels: Iterable[int]) -> Iterator[tuple[int, d
     """Yield the kernels that use or claim a device, by PID, with what they and their descendants do on it."""
     status = device.status
     users = () if status.users is UNKNOWN else status.users
+    # In a container, any of the processes can be the kernel's.
+    is_clear = status.users is not UNKNOWN and all(one.is_seen for one in users)
     for pid in kernels:
-        its = [one for one in users if one.pid == pid or (one.is_own and descends_from(one.pid, (pid,)))]
+        its = [one for one in users if one.is_own and (one.pid == pid or descends_from(one.pid, (pid,)))]
         if its or any(claim.pid == pid for claim in status.claims):
             sizes = [one.memory for one in its]
+            is_known = UNKNOWN not in sizes and (its or is_clear)
             works = is_working(its, status)
             if works is False and can_work(status, only_unseen=True):
                 works = UNKNOWN
-            yield pid, {"memory": None if UNKNOWN in sizes else sum(sizes), "is_working": _known(works)}
+            yield pid, {"memory": sum(sizes) if is_known else None, "is_working": _known(works)}
 
 
 def _known(figure: Any) -> Any:

@@ -137,6 +137,52 @@ def test_an_idle_kernel_is_listed_and_can_be_shut_down_after_a_question(lab: Lab
     other.page.close()
 
 
+def test_all_kernels_that_have_memory_are_shut_down_at_once_and_no_others(lab: Lab) -> None:
+    """Of one kernel the memory is unknown, as in a container. Another one has only claimed a GPU."""
+    notebook = lab.open("1 + 1", own_page=True)
+    page = notebook.page
+    trainer, sleeper, hidden, claimer = (
+        page.evaluate(
+            """async name => {
+                const how = {path: name, type: 'console', name, kernel: {name: 'python3'}};
+                return (await jupyterapp.serviceManager.sessions.startNew(how)).kernel.id;
+            }""",
+            name,
+        )
+        for name in ("trainer", "sleeper", "hidden", "claimer")
+    )
+    gpu = {"label": "GPU 0", "typed": "0", "name": "A100", "used": 29 * GIB, "total": 80 * GIB}
+    gpu |= {"utilization": 97, "is_free": False, "is_split": False, "users": []}
+    working = {"memory": 29 * GIB, "is_working": True, "idle": 0}
+    unknown = {"memory": None, "is_working": None, "idle": None}
+    gpu["kernels"] = {trainer: working, hidden: unknown}
+    claimed = gpu | {"label": "GPU 1", "typed": "1", "utilization": 0}
+    resting = {"is_working": False, "idle": 7200}
+    claimed["kernels"] = {sleeper: resting | {"memory": GIB}, claimer: resting | {"memory": 0, "idle": 60}}
+    page.route(
+        "**/gpu_magic/gpus*", lambda route: route.fulfill(json={"gpus": [gpu, claimed], "simulated": ""})
+    )
+    page.evaluate("jupyterapp.shell.activateById('jp-running-sessions')")
+    listed = page.locator("#jp-running-sessions .jp-RunningSessions-item")
+    label = listed.filter(has_text="GPU 1: claimed").locator(".jp-RunningSessions-itemLabel")
+    expect(label).to_have_attribute("title", "claimer has claimed GPU 1. Its variables will be lost.")
+    expect(listed.filter(has_text="GPU 0: ? GiB")).to_have_count(1)
+    title = page.locator("#jp-running-sessions .jp-AccordionPanel-title", has_text="Kernels with GPUs")
+    title.get_by_role("button", name="Shut Down All").click()
+    dialog = page.locator(".jp-Dialog")
+    expect(dialog).to_contain_text(
+        "sleeper has 1.0 GiB on GPU 1. It has been idle for 2 h. "
+        "trainer has 29 GiB on GPU 0. It works on GPU 0 (97 %) now. Their variables will be lost."
+    )
+    dialog.get_by_role("button", name="Shut Down All").click()
+
+    def running() -> set[str]:
+        return {one["id"] for one in json.loads(lab.request("api/kernels"))}
+
+    until(lambda: not {trainer, sleeper} & running())
+    assert {hidden, claimer} <= running()
+
+
 MARKUP = "<img src=x onerror=alert(1)>"
 
 

@@ -178,6 +178,11 @@ def test_it_says_once_since_when_a_process_is_idle() -> None:
     users = row.users
     assert users[0] == "tom: train.py, 21.0 GiB, idle 9 h"
     assert ["idle 9 h" in user for user in users] == [True, False, True]
+    # In a container, the driver's number 11 is not that of the claim.
+    hidden = GpuProcess(11, memory=21 * GIB)
+    gpu = Gpu(0, "GPU-1", status=GpuStatus(processes=(hidden,), claims=claims))
+    (row,) = rows(Gpus((gpu,), kernel=NO_CHOICE))
+    assert ["idle 9 h" in user for user in row.users] == [False, True, True]
 
 
 def test_memory_of_a_process_that_cannot_be_seen_is_neither_this_process_s_nor_another_s() -> None:

@@ -32,9 +32,9 @@ def place(
     return Found(PLACE, Claim(owner, 0.0, pid, "a.ipynb"), (order, ""), text)
 
 
-def busy(*indices: int, pid: int = 99) -> Inventory:
+def busy(*indices: int, pid: int = 99, owner: str | Unknown = "tom") -> Inventory:
     """Return a machine on which a process uses some GPUs."""
-    process = GpuProcess(pid, "train.py", "tom", GIB)
+    process = GpuProcess(pid, "train.py", owner, GIB)
     gpus = list(EIGHT)
     for index in indices:
         gpus[index] = replace(gpus[index], status=replace(gpus[index].status, processes=(process,)))
@@ -88,6 +88,8 @@ def test_what_it_has_itself_is_its_first() -> None:
     assert leave([place(2, 3, 4, 5, pid=99)], claimed(5), 3, 4) == [3]
     assert leave([place(2, 3, 4, pid=99)], busy(4), 3) == [3]
     assert leave([place(1, 3, 4, pid=99)], busy(4), 3) == []
+    # In a container, the driver's number 99 is not that of the process that waits.
+    assert leave([place(1, 3, 4, pid=99)], busy(4, owner=UNKNOWN), 3) == [3]
 
 
 def test_a_bound_of_memory_is_kept() -> None:

@@ -118,6 +118,27 @@ def test_a_claim_tells_of_a_kernel_s_cells(reading: Reading) -> None:
         assert gpu["kernels"] == {"the-kernel": {"memory": 0, "is_working": False, "idle": 0}}
 
 
+def test_in_a_container_a_process_with_a_kernel_s_number_is_not_the_kernel(reading: Reading) -> None:
+    """The driver gives the host's numbers there, so what a kernel with a claim uses is unknown."""
+    with simulate("2xA100-80GB", clock=lambda: 0.0) as machine, stranger() as kernel:
+        for gpu in machine.gpus:
+            gpu.run("", UNKNOWN, 31 << 30, pid=kernel.pid, work=90)
+        kernel.run(f"claims.hold([{machine.gpus[1].uuid!r}])")
+        answer = reading.read({kernel.pid: KERNEL})
+        assert [gpu["kernels"] for gpu in answer["gpus"]] == [
+            {},
+            {"the-kernel": {"memory": None, "is_working": None, "idle": None}},
+        ]
+        machine.gpus[1].processes[0].work = 0
+        works = kernels_of(reading.read({kernel.pid: KERNEL})["gpus"][1], "idle", "is_working")
+        assert works == {"idle": 28_800, "is_working": False}
+
+
+def test_when_a_kernel_that_is_being_made_last_ran_a_cell_is_unknown() -> None:
+    """Its manager has no time of activity yet, and raises an error if it is asked for one."""
+    assert seconds_since_cell(ServerKernelManager()) is UNKNOWN
+
+
 @pytest.mark.parametrize(
     ("state", "seconds"), [("idle", 7200), ("busy", 0), ("starting", UNKNOWN), ("dead", UNKNOWN)]
 )

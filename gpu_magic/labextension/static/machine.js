@@ -89,7 +89,7 @@ export class Machine {
       const idle = seconds >= IDLE ? seconds : 0;
       const session = named.get(id);
       const name = session?.path ?? session?.name ?? models.get(id)?.name ?? id;
-      found.push({ id, gpus, bytes, idle, isBusy: seconds === 0, session, name });
+      found.push({ id, gpus, bytes, hasMemory: sizes.some((size) => size > 0), idle, isBusy: seconds === 0, session, name });
     }
     return found.sort((one, other) => other.idle - one.idle);
   }
@@ -105,19 +105,25 @@ const labels = (gpus) => gpus.map((gpu) => gpu.label).join(", ");
 
 const withUse = (gpu) => (gpu.utilization === null ? gpu.label : `${gpu.label} (${gpu.utilization} %)`);
 
-// Describes what a shutdown of a kernel ends and loses.
-export function question({ id, name, gpus, bytes, idle, isBusy }) {
+// What a kernel has on GPUs, and what it does now.
+function describe({ id, name, gpus, bytes, idle, isBusy }) {
+  const held = gpus.filter((gpu) => gpu.kernels[id].memory !== 0);
   const working = gpus.filter((gpu) => gpu.kernels[id].is_working);
   const unclear = gpus.filter((gpu) => gpu.kernels[id].is_working === null);
+  const has = held.length ? `has ${gib(bytes)} GiB on ${labels(held)}` : `has claimed ${labels(gpus)}`;
   const parts = [
-    `${name} has ${gib(bytes)} GiB on ${labels(gpus)}.`,
+    `${name} ${has}.`,
     working.length && `It works on ${working.map(withUse).join(", ")} now.`,
     unclear.length && `It may be working on ${unclear.map(withUse).join(", ")}.`,
     isBusy && !working.length && "It runs a cell or a task now.",
     idle && `It has been idle for ${age(idle)}.`,
-    "Its variables will be lost.",
   ];
   return parts.filter(Boolean).join(" ");
+}
+
+// Describes what a shutdown of a kernel ends and loses.
+export function question(kernel) {
+  return `${describe(kernel)} Its variables will be lost.`;
 }
 
 // The chip of a notebook whose kernel has not loaded gpu_magic.
@@ -237,8 +243,9 @@ export class MachineTable {
 export function listRunning(machine, managers, { Signal, notebookIcon }) {
   const changed = new Signal(machine);
   const detail = ({ gpus, bytes, idle }) =>
-    [`${labels(gpus)}: ${gib(bytes)} GiB`, idle && `idle ${age(idle)}`].filter(Boolean).join(", ");
+    [bytes === 0 ? `${labels(gpus)}: claimed` : `${labels(gpus)}: ${gib(bytes)} GiB`, idle && `idle ${age(idle)}`].filter(Boolean).join(", ");
   let shown = "";
+  let asked = []; // the kernels that the question before "Shut Down All" has named
   const look = () => {
     const now = JSON.stringify(machine.kernels().map((kernel) => [kernel.id, detail(kernel), question(kernel)]));
     if (now !== shown) changed.emit(undefined);
@@ -259,11 +266,19 @@ export function listRunning(machine, managers, { Signal, notebookIcon }) {
   managers.add({
     name: "Kernels with GPUs",
     running: () => machine.kernels().map(item),
-    shutdownAll: () => machine.kernels().forEach((kernel) => machine.shutDown(kernel)),
+    shutdownAll() {
+      const there = machine.kernels().map(({ id }) => id);
+      for (const kernel of asked) if (there.includes(kernel.id)) machine.shutDown(kernel);
+    },
     refreshRunning: () => machine.ask(),
     runningChanged: changed,
     shutdownLabel: "Shut Down",
     shutdownAllLabel: "Shut Down All",
-    shutdownAllConfirmationText: "Shut down all kernels that have memory on GPUs? Their variables will be lost.",
+    // JupyterLab reads this just before it asks.
+    get shutdownAllConfirmationText() {
+      asked = machine.kernels().filter(({ hasMemory }) => hasMemory);
+      if (!asked.length) return "No kernel is known to have memory on a GPU. None will be shut down.";
+      return asked.length > 1 ? `${asked.map(describe).join(" ")} Their variables will be lost.` : question(asked[0]);
+    },
   });
 }
