@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.cluster.engine import LOCAL, rank_variables
 from gpu_magic.devices.processes import descends_from
 from gpu_magic.errors import ClusterError
-from gpu_magic.launch.process import Causes, Guarded, RunFolder, free_ports, how_it_ended
+from gpu_magic.launch.process import LOST, Causes, Guarded, RunFolder, free_ports, how_it_ended
 from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
@@ -169,6 +169,7 @@ class LocalProcesses:
             guarded.read_report()
             if guarded.code is not None and number not in self._ended:
                 how = how_it_ended(guarded.code, "") if guarded.code else "ended"
+                how = LOST if guarded.is_lost else how
                 self._ended[number] = " · ".join([how, *self._causes.find([guarded.code])])
                 if self.on_end and number not in self.expected:
                     self.on_end(number, self._ended[number], self._last_lines(number))

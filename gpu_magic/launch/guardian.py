@@ -5,6 +5,10 @@ the command itself on request, and when the launching process has ended in any w
 separate sessions, and daemons lose their parents. They stay descendants of the guardian, because the guardian
 is the "child subreaper" (Linux, prctl(2)). The guardian signals only its descendants.
 
+The guardian itself can be killed. So it is the child of a keeper, which is also a subreaper. After the
+guardian's end, the keeper kills what is left. After the keeper's end, the guardian ends the command. If both
+are killed, Linux kills the command, but not the processes that the command has started.
+
 An interpreter that reads no settings (`python -I -S`) runs this file by its path. It imports only a few
 modules, so it starts in about 30 ms.
 
@@ -25,7 +29,7 @@ import signal
 import sys
 import time
 
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # Seconds from an interrupt to TERM, and from TERM to KILL.
 UNTIL_TERM = 2.0
 UNTIL_KILL = 3.0
@@ -80,6 +84,11 @@ def send(process: Process, number: int) -> None:
         os.close(handle)
 
 
+def prctl(option: int, value: int) -> None:
+    """Set an attribute of this process (Linux, prctl(2))."""
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
 def remove(folder: str) -> None:
     """Remove a folder, and ignore errors."""
     import shutil  # imported late, because it takes as long as all other imports
@@ -110,7 +119,6 @@ class Guardian:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self.end(signal.SIGTERM))
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts come through CONTROL
         signal.signal(signal.SIGHUP, lambda *_: self.end(signal.SIGTERM))
         self.start()
         # Not `select`, which accepts no descriptor above 1023. These have the launching process's numbers.
@@ -134,6 +142,7 @@ class Guardian:
                 watched.unregister(self.control)
                 is_alone = True  # a process closes its files before its pidfd shows its end
                 self.end(signal.SIGTERM)
+        self.report("gone")
         if is_alone:
             remove(self.logs)
         return os.waitstatus_to_exitcode(self.status or 0) & 0xFF
@@ -151,16 +160,27 @@ class Guardian:
         return True
 
     def start(self) -> None:
-        default = [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD]
-        try:
-            # In a new process group, so that an interrupt reaches the whole group.
-            self.child = os.posix_spawnp(
-                self.command[0], self.command, os.environ, setsigdef=default, setpgroup=0
-            )
-        except OSError as error:
-            self.report(f"failed {error.errno}")
-            raise SystemExit(127) from None
-        self.report(f"started {self.child}")
+        self.report("starting")
+        failed, fail = os.pipe()  # closed by a successful exec
+        guardian = os.getpid()
+        self.child = os.fork()
+        if not self.child:
+            try:
+                # In a new process group, so that an interrupt reaches the whole group.
+                os.setpgid(0, 0)
+                for number in signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGCHLD:
+                    signal.signal(number, signal.SIG_DFL)
+                prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+                if os.getppid() == guardian:  # otherwise it has ended before the line above
+                    os.execvp(self.command[0], self.command)  # noqa: S606
+            except OSError as error:
+                os.write(fail, str(error.errno).encode())
+            finally:
+                os._exit(127)
+        os.close(fail)
+        if errno := os.read(failed, 16).decode():
+            self.report(f"failed {errno}")
+            raise SystemExit(127)
 
     def reap(self) -> None:
         """Reap ended processes: the command, and processes that have lost their parents."""
@@ -202,16 +222,30 @@ class Guardian:
             self.signals.pop(0)
 
     def report(self, line: str) -> None:
-        """Write a line: `started PID`, `failed ERRNO`, `exited CODE` (negative: by that signal)."""
+        """Write a line: `starting`, `failed ERRNO`, `exited CODE` (negative: by that signal), `gone`.
+
+        `gone` is the last line: no process of the command is left.
+        """
         try:
             os.write(self.report_to, f"{line}\n".encode())
         except OSError:
             pass  # the reader has ended
 
 
+def keep(guardian: int, linger: float) -> None:
+    """Wait for the guardian's end, and kill the processes that it has left, after `linger` seconds."""
+    os.waitpid(guardian, 0)
+    until = time.monotonic() + linger
+    while left := descendants(os.getpid()):
+        for process in left if time.monotonic() >= until else ():
+            send(process, signal.SIGKILL)
+        time.sleep(LOOK_AGAIN)
+
+
 def main() -> int:
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts come through CONTROL
     try:
         guardian = Guardian(sys.argv[1:])
     except ProcessLookupError:  # the parent has already ended
@@ -220,7 +254,15 @@ def main() -> int:
     except OSError as error:  # Linux before 5.3 has no pidfds
         os.write(int(sys.argv[3]), f"failed {error.errno}\n".encode())
         return 1
-    return guardian.run()
+    keeper = os.getpid()
+    if child := os.fork():
+        keep(child, guardian.linger)
+        guardian.report("gone")
+        return 0
+    prctl(PR_SET_CHILD_SUBREAPER, 1)  # a fork does not inherit it
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    # If the keeper has ended before the line above, nothing is started.
+    return guardian.run() if os.getppid() == keeper else 1
 
 
 if __name__ == "__main__":

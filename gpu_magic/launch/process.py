@@ -23,7 +23,9 @@ from gpu_magic.launch import guardian
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Causes", "Guarded", "RunFolder", "free_ports", "how_it_ended"]
+__all__ = ["LOST", "Causes", "Guarded", "RunFolder", "free_ports", "how_it_ended"]
+
+LOST = "lost because its guardian was killed: its processes may still run"
 
 _PREFIX = "gpu_magic-"
 _LOCK = "lock"  # a file that is locked while the folder is in use; a kept folder has no such file
@@ -36,10 +38,11 @@ class Guarded:
     command reads this process's input. The guardian removes the folder `logs` if this process has ended. The
     command's other processes may run for `linger` seconds after the command's end.
 
-    `pid` is the guardian's pid. All processes of the command descend from the guardian. `code` is the exit
-    code: negative if a signal has ended the command, None while the command runs. `failure` is why the
-    command could not start, or empty. `has_ended` is whether all processes of the command have ended.
-    `report` is a file descriptor that is readable when `read_report` has something to read.
+    `pid` is the pid of the guardian's keeper, from which all processes of the command descend. `code` is the
+    exit code: negative if a signal has ended the command, None while the command runs. `failure` is why the
+    command could not start, or empty. `has_ended` is whether all processes of the command have ended, or
+    `is_lost`: the guardian and its keeper were killed, so some may still run. `report` is a file descriptor
+    that is readable when `read_report` has something to read.
     """
 
     def __init__(
@@ -56,7 +59,8 @@ class Guarded:
         if not hasattr(os, "pidfd_open"):
             raise LaunchError("Launching works only on Linux.")
         self.code: int | None = None
-        self.failure, self.has_ended = "", False
+        self.failure, self.has_ended, self.is_lost = "", False, False
+        self._may_run = False  # whether the guardian has begun to start the command, and not reported its end
         # Do not write to a descriptor after it is closed, because its number is used again.
         self._lock = threading.RLock()  # reentrant, because a signal can arrive in a signal handler
         self._unread = b""
@@ -87,7 +91,7 @@ class Guarded:
         self.pid = self._process.pid
 
     def read_report(self) -> None:
-        """Read the guardian's report. If the report has ended, wait for the guardian."""
+        """Read the guardian's report. If the report has ended, wait for the guardian's keeper."""
         read = os.read(self.report, 4096)
         *lines, self._unread = (self._unread + read).split(b"\n")
         for line in lines:
@@ -96,9 +100,11 @@ class Guarded:
                 self.code = int(value[0])
             elif what == "failed":
                 self.code, self.failure = 127, os.strerror(int(value[0]))
-        if not read:  # the guardian has ended
-            if self.code is None:
-                self.code = -9
+            self._may_run = what in ("starting", "exited")
+        if not read:  # the guardian and its keeper have ended
+            self.is_lost = self._may_run
+            if self.code is None or self.is_lost:
+                self.code = -signal.SIGKILL
             self._process.wait()
             self._close()
 

@@ -16,7 +16,7 @@ from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.devices.processes import descends_from
 from gpu_magic.errors import CommandFailed, GpuMagicError
 from gpu_magic.launch.output import Output, last_traceback
-from gpu_magic.launch.process import Causes, Guarded, how_it_ended
+from gpu_magic.launch.process import LOST, Causes, Guarded, how_it_ended
 from gpu_magic.process.mask import NAMES
 from gpu_magic.process.tasks import BackgroundTask
 from gpu_magic.process.view import read_machine
@@ -41,6 +41,7 @@ _READ_AGAIN = 0.1  # seconds between two readings of the output
 _MOST_AT_ONCE = 512 << 10
 _MORE = 48 << 10
 _log = logging.getLogger("gpu_magic.launch")
+_unclear: list[Claims] = []  # of commands that may still run; they end with this process
 
 
 class Task(BackgroundTask):
@@ -164,7 +165,11 @@ class Task(BackgroundTask):
     @property
     def has_failed(self) -> bool:
         """Whether the command has ended by itself, with an error."""
-        return bool(self.code) and not self._was_stopped
+        return bool(self.code) and (self._is_lost or not self._was_stopped)
+
+    @property
+    def _is_lost(self) -> bool:
+        return any(one.is_lost for one in self._guarded)
 
     @property
     def failure(self) -> str:
@@ -288,8 +293,11 @@ class Task(BackgroundTask):
             use = " · ".join(map(self._use_of, self.devices))
             return f"{self.typed}: running · {self.seconds:.0f} s · {use}"
         how = "stopped" if self._was_stopped else how_it_ended(self._code, self.failure)
+        how = LOST if self._is_lost else how
         parts = [f"{self.typed}: {how}", f"{self.seconds:.1f} s"]
         parts += [f"{device.label} at most {bytes_text(size)}" for device, size in self.peaks.items()]
+        if self._is_lost and (held := [one.label for one in self.devices if one.uuid in self._claims.held]):
+            parts.append(f"{listed(held)} {'stays' if len(held) == 1 else 'stay'} claimed by this process")
         return " · ".join([*parts, *self.causes])
 
     def _use_of(self, device: Device) -> str:
@@ -324,7 +332,10 @@ class Task(BackgroundTask):
                 found = [(one, text) for one in failed if (text := last_traceback(one.text))]
                 self.first_failure = min(found, key=lambda one: one[0].changed, default=None)
         finally:
-            self._claims.release()
+            if self._is_lost:
+                _unclear.append(self._claims)
+            else:
+                self._claims.release()
             with suppress(OSError):
                 self._session.claims.tell()  # the process is idle from now on, not since its last cell
             # Before the event, so that the log has the line when a waiting caller continues.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 import gpu_magic
 from gpu_magic.testing import simulate
+from tests.processes import until
 
 # As a controller ends that finds a port of its schedulers taken, once it has told where it can be reached.
 ENDS = """
@@ -57,3 +60,17 @@ def test_the_ports_of_a_controller_are_given_to_no_other_program(cluster: gpu_ma
     ]
     assert int(port) in listens
     assert not [one for one in listens if first <= one <= last]
+
+
+def test_an_engine_and_what_it_has_started_end_with_their_guardian(cluster: gpu_magic.Cluster) -> None:
+    def start() -> tuple[int, int, int]:
+        import os
+        import subprocess
+
+        return os.getppid(), os.getpid(), subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+
+    guardian, *others = cluster.client[0].apply_sync(start)
+    os.kill(guardian, signal.SIGKILL)
+    until(lambda: not any(map(psutil.pid_exists, others)))
+    assert [engine.number for engine in cluster.restart([0])] == [0]
+    assert cluster.client[0].apply_sync(os.getppid) != guardian

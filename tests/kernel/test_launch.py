@@ -107,7 +107,7 @@ def test_what_runs_in_the_background_ends_with_the_kernel(kernel: Kernel, how: s
     mark = uuid4().hex
     code = "import time; time.sleep(600)"
     kernel.run(f"{LOAD}\n%gpu_launch --each --env MARK={mark} --background long python -c '{code}'")
-    until(lambda: len(marked(mark)) == 4 * 2)  # each with its guardian
+    until(lambda: len(marked(mark)) == 4 * 3)  # each with its guardian and its keeper
     if how == "restart":
         kernel.restart()
     else:

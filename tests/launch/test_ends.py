@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from typing import TYPE_CHECKING
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -18,9 +18,6 @@ import pytest
 from gpu_magic.launch import guardian
 from tests.conftest import ROOT
 from tests.processes import marked, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # What is started: processes that ignore INT and TERM, that have sessions of their own, and that have become daemons,
 # each saying that it is there by a file.
@@ -75,6 +72,18 @@ with simulate("2xA100-80GB"):
 """
 
 
+def are_there(folder: Path) -> bool:
+    """Return whether all that `RANKS` starts has said that it is there."""
+    names = {file.name for file in folder.iterdir()}
+    return {"launcher" if name.startswith("launcher") else name for name in names} >= NAMES
+
+
+def guardians(mark: str) -> list[int]:
+    """Return the keeper and the guardian of a command, in this order."""
+    found = [pid for pid in marked(mark) if guardian.__file__ in Path(f"/proc/{pid}/cmdline").read_text()]
+    return sorted(found, key=lambda pid: guardian.read_stat(pid)[1] in found)
+
+
 @pytest.mark.parametrize(
     "how",
     [
@@ -101,16 +110,9 @@ def test_nothing_is_left(how: str, tmp_path: Path) -> None:
         assert launching.stdin
         assert launching.stdout
         assert launching.stdout.readline() == "launched\n"
-        until(
-            lambda: (
-                {
-                    file.name.partition("-")[0] if "launcher" in file.name else file.name
-                    for file in tmp_path.iterdir()
-                }
-                >= NAMES
-            )
-        )
-        assert len(marked(mark)) == len(NAMES) + 2  # with the guardian, and the process that launches
+        until(lambda: are_there(tmp_path))
+        # With the process that launches, the guardian and its keeper.
+        assert len(marked(mark)) == len(NAMES) + 3
         launcher = int(next(tmp_path.glob("launcher-*")).name.partition("-")[2])
         if how == "kill":
             launching.kill()
@@ -136,6 +138,62 @@ def test_nothing_is_left(how: str, tmp_path: Path) -> None:
             os.kill(left, signal.SIGKILL)
 
 
+# Launches, waits for the end, and tells how it ended and how many GPUs are claimed for commands then.
+WAITING = """
+import gc, sys
+import gpu_magic
+from gpu_magic.process.session import current
+
+task = gpu_magic.launch("python ranks.py", gpus="1")
+print("launched", flush=True)
+task.join()
+print(task.has_failed, task, flush=True)
+del task
+gc.collect()
+print(len(current().claims.of_commands()), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("killed", ["keeper", "guardian", "both"])
+def test_a_command_whose_guardian_is_killed_ends_before_its_claim(tmp_path: Path, killed: str) -> None:
+    """If both are killed, only the command itself is known to have ended, so the claim stays."""
+    (tmp_path / "ranks.py").write_text(RANKS)
+    mark = uuid4().hex
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "MARK": mark, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITING],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment | {"GPU_MAGIC_SIMULATE": "2xA100-80GB"},
+    ) as launching:
+        try:
+            assert launching.stdout
+            assert launching.stdout.readline() == "launched\n"
+            until(lambda: are_there(tmp_path))
+            keeper, guarding = guardians(mark)
+            kills = {"keeper": [keeper], "guardian": [guarding], "both": [keeper, guarding]}[killed]
+            for number in signal.SIGSTOP, signal.SIGKILL:  # stopped, so that neither acts on the other's end
+                for pid in kills:
+                    os.kill(pid, number)
+            how, left = launching.stdout.readline(), marked(mark) - {launching.pid}
+            assert how.startswith("True python ranks.py: ")
+            launcher = int(next(tmp_path.glob("launcher-*")).name.partition("-")[2])
+            assert launcher not in left
+            if killed == "both":
+                assert "lost because its guardian was killed" in how
+                assert "GPU 1 stays claimed" in how
+            else:
+                assert left == set()
+            assert int(launching.stdout.readline()) == (killed == "both")
+        finally:
+            launching.kill()
+            for pid in marked(mark):
+                os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("first", ["it is known to have ended", "its files are closed"])
 def test_a_process_that_ends_at_a_bad_moment_leaves_no_folder(first: str, tmp_path: Path) -> None:
     """A process closes its files before it is known to have ended, and can have ended before the guardian runs."""
@@ -153,7 +211,7 @@ def test_a_process_that_ends_at_a_bad_moment_leaves_no_folder(first: str, tmp_pa
     process = subprocess.Popen(command, pass_fds=(control, report))
     os.close(report)
     said = os.read(reported, 100)
-    assert said.startswith(b"started") == (parent == os.getpid())
+    assert said.startswith(b"starting") == (parent == os.getpid())
     os.close(controlling)
     process.wait()
     assert list(tmp_path.iterdir()) == []
