@@ -149,14 +149,12 @@ class Guardian:
 
     def is_anything_left(self) -> bool:
         """Return whether a process of the command is left, and send the signals that are due."""
-        self.reap()
-        left = descendants(os.getpid()) if self.status is not None or self.is_ending else []
-        if self.status is not None:
-            if not left:
-                return False
-            if time.monotonic() >= self.ended + self.linger:
-                self.end(signal.SIGTERM)
-        self.send_due(left)
+        if not self.reap():
+            return False
+        if self.status is not None and time.monotonic() >= self.ended + self.linger:
+            self.end(signal.SIGTERM)
+        if self.is_ending:
+            self.send_due(descendants(os.getpid()))
         return True
 
     def start(self) -> None:
@@ -182,15 +180,18 @@ class Guardian:
             self.report(f"failed {errno}")
             raise SystemExit(127)
 
-    def reap(self) -> None:
-        """Reap ended processes: the command, and processes that have lost their parents."""
+    def reap(self) -> bool:
+        """Reap ended processes: the command, and processes that have lost their parents.
+
+        Return whether there are other processes. A reading of /proc can miss a process that starts meanwhile.
+        """
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return False
             if pid == 0:
-                return
+                return True
             if pid == self.child:
                 self.status, self.ended = status, time.monotonic()
                 self.report(f"exited {os.waitstatus_to_exitcode(status)}")
@@ -236,10 +237,14 @@ def keep(guardian: int, linger: float) -> None:
     """Wait for the guardian's end, and kill the processes that it has left, after `linger` seconds."""
     os.waitpid(guardian, 0)
     until = time.monotonic() + linger
-    while left := descendants(os.getpid()):
-        for process in left if time.monotonic() >= until else ():
-            send(process, signal.SIGKILL)
-        time.sleep(LOOK_AGAIN)
+    try:
+        while True:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                for process in descendants(os.getpid()) if time.monotonic() >= until else ():
+                    send(process, signal.SIGKILL)
+                time.sleep(LOOK_AGAIN)
+    except ChildProcessError:  # nothing is left
+        return
 
 
 def main() -> int:

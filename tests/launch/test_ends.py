@@ -9,12 +9,15 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
+from contextlib import ExitStack
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+import gpu_magic
 from gpu_magic.launch import guardian
 from tests.conftest import ROOT
 from tests.processes import marked, until
@@ -192,6 +195,56 @@ def test_a_command_whose_guardian_is_killed_ends_before_its_claim(tmp_path: Path
             launching.kill()
             for pid in marked(mark):
                 os.kill(pid, signal.SIGKILL)
+
+
+# Processes that go on as others from just before KILL, 3 s after TERM, until a second after it: while the guardian
+# reads which there are, others have taken their places.
+FORKING = """
+import os, signal, time
+
+def go_on(*_):
+    end = time.monotonic() + 4
+    time.sleep(2.7)
+    while time.monotonic() < end:
+        if os.fork():
+            os._exit(0)
+        time.sleep(0.002)
+    time.sleep(600)
+
+signal.signal(signal.SIGTERM, go_on)
+for _ in range(5):
+    if not os.fork():
+        time.sleep(600)
+open("there", "w").close()
+time.sleep(600)
+"""
+
+
+def test_processes_that_start_while_others_are_killed_are_killed_too(machine: Path) -> None:
+    (machine / "forks.py").write_text(FORKING)
+    mark = uuid4().hex
+    task = gpu_magic.launch("python forks.py", gpus="0", env={"MARK": mark})
+    try:
+        until((machine / "there").exists)
+        task.stop()
+        assert marked(mark) == set()
+    finally:
+        for pid in marked(mark):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_command_that_has_ended_gets_no_signal_through_a_file_that_is_opened_later(machine: Path) -> None:
+    """Its descriptors are closed, and their numbers are used again."""
+    before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    task = gpu_magic.launch("sleep 600", gpus="0")
+    used = set(os.listdir("/proc/self/fd")) - before  # noqa: PTH208
+    task.stop()
+    with ExitStack() as opened:
+        files = [opened.enter_context(tempfile.TemporaryFile()) for _ in range(len(used) + len(before))]
+        assert used & {str(file.fileno()) for file in files}
+        for signalling in task.interrupt, task.end, task.stop:
+            signalling()
+        assert [os.fstat(file.fileno()).st_size for file in files] == [0] * len(files)
 
 
 @pytest.mark.parametrize("first", ["it is known to have ended", "its files are closed"])
