@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.cluster.engine import LOCAL, rank_variables
 from gpu_magic.devices.processes import descends_from
 from gpu_magic.errors import ClusterError
+from gpu_magic.interrupts import uninterrupted
 from gpu_magic.launch.process import LOST, Causes, Guarded, RunFolder, free_ports, how_it_ended
 from gpu_magic.process.watch import cuda_watch
 
@@ -150,19 +151,20 @@ class LocalProcesses:
         self.log(number).unlink(missing_ok=True)  # the log of an earlier process
         # -P, so that a file of the user cannot replace a module of Python.
         words = [sys.executable, "-P", "-m", f"ipyparallel.{program}", f"--profile-dir={self._folder}"]
-        guarded = Guarded(
-            [*words, "--log-level=CRITICAL", *options],
-            {name: value for name, value in {**own, **set_}.items() if value is not None},
-            os.getcwd(),  # noqa: PTH109
-            self.log(number),
-            str(self._folder),
-            linger=_LINGER,
-        )
-        self._ended.pop(number, None)
-        self.expected.discard(number)
-        thread = threading.Thread(target=self._follow, args=(number, guarded), daemon=True)
-        self._running[number] = guarded, thread
-        thread.start()
+        with uninterrupted():  # so that `end` finds each process that has started, and its thread
+            guarded = Guarded(
+                [*words, "--log-level=CRITICAL", *options],
+                {name: value for name, value in {**own, **set_}.items() if value is not None},
+                os.getcwd(),  # noqa: PTH109
+                self.log(number),
+                str(self._folder),
+                linger=_LINGER,
+            )
+            self._ended.pop(number, None)
+            self.expected.discard(number)
+            thread = threading.Thread(target=self._follow, args=(number, guarded), daemon=True)
+            self._running[number] = guarded, thread
+            thread.start()
 
     def _follow(self, number: int, guarded: Guarded) -> None:
         while not guarded.has_ended:

@@ -15,6 +15,7 @@ from IPython.display import display
 
 from gpu_magic.errors import LaunchError, show_as
 from gpu_magic.gpus.choice import gpu_notes
+from gpu_magic.interrupts import uninterrupted
 from gpu_magic.launch.launch import prepare
 from gpu_magic.launch.output import RankFolds, RankLines
 from gpu_magic.launch.script import make_script
@@ -92,18 +93,19 @@ class GpuLaunchMagic:
             self._shown = task  # keep the files that the printed lines name
             print(task.shell_lines)
             return
-        task.start(options.background or "launch")
         if options.background:
-            tasks.add(task)
-        is_chosen = options.gpus is not None or options.count is not None or variables_now().name_gpus
-        instead = "To choose GPUs, add --gpus 0,1"
-        about_gpus = gpu_notes(task.devices, instead, is_chosen=is_chosen)
-        for note in (*about_gpus, *_literals(options, line)):
-            print(note)
-        if options.background:
+            with uninterrupted():  # a command that runs is listed
+                tasks.add(task.start(options.background))
+            _print_notes(task, options, line)
             print(f"{task.name} runs. To see its output: %gpu_tasks {task.name}")
             return
-        self._run(script, task, options)
+        try:
+            task.start()
+            _print_notes(task, options, line)
+            self._run(script, task, options)
+        finally:
+            task.stop()  # after an error or an interrupt before `_run`
+            task.files.remove()
 
     def _script(self, options: SimpleNamespace, cell: str | None) -> Script | None:
         """Return the cell as a script, with its input variables. None: there is no cell."""
@@ -139,7 +141,6 @@ class GpuLaunchMagic:
                 problem = self._take_back(script, task.files.path, processes)
             if options.keep or any(output.was_cut for output in task.outputs):
                 print(f"Its files are in {task.files.keep()}")
-            task.files.remove()
         if interrupt:
             raise interrupt
         task.check()
@@ -200,6 +201,14 @@ def _view(task: Task, *, in_kernel: bool) -> Iterator[Show]:
 
 def _text(task: Task) -> dict[str, str]:
     return {"text/plain": str(task)}
+
+
+def _print_notes(task: Task, options: SimpleNamespace, line: str) -> None:
+    """Print who else uses the GPUs of a command, and which of its words are passed literally."""
+    is_chosen = options.gpus is not None or options.count is not None or variables_now().name_gpus
+    about_gpus = gpu_notes(task.devices, "To choose GPUs, add --gpus 0,1", is_chosen=is_chosen)
+    for note in (*about_gpus, *_literals(options, line)):
+        print(note)
 
 
 def _literals(options: SimpleNamespace, line: str) -> Iterator[str]:

@@ -7,14 +7,14 @@ import selectors
 import shlex
 import threading
 import time
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.devices.processes import descends_from
-from gpu_magic.errors import CommandFailed, GpuMagicError
+from gpu_magic.errors import CommandFailed
+from gpu_magic.interrupts import uninterrupted
 from gpu_magic.launch.output import Output, last_traceback
 from gpu_magic.launch.process import LOST, Causes, Guarded, how_it_ended
 from gpu_magic.process.mask import NAMES
@@ -110,20 +110,21 @@ class Task(BackgroundTask):
         """
         self.name, self._began = name, time.monotonic()
         causes = Causes(self.files.path.parent)
+        watching = threading.Thread(target=self._watch, args=(causes,), name=f"gpu_magic {name}", daemon=True)
         try:
-            for number, command in enumerate(self._commands):
-                self._start(command, number, is_attached=is_attached)
+            with uninterrupted():  # so that the thread follows whatever has started
+                for number, command in enumerate(self._commands):
+                    self._start(command, number, is_attached=is_attached)
+                watching.start()
             _log.info("Started %s on %s", printable(name), listed(device.label for device in self.devices))
-            threading.Thread(
-                target=self._watch, args=(causes,), name=f"gpu_magic {name}", daemon=True
-            ).start()
         except BaseException:  # also an interrupt
             self.end()
-            for one in self._guarded:
-                while not one.has_ended:
-                    one.read_report()
+            if not self._guarded:  # nothing has started
+                self._claims.release()
+            elif watching.ident is None:
+                self._watch(causes)
+            self.stop()
             self.files.remove()
-            self._claims.release()
             raise
         return self
 
@@ -267,7 +268,8 @@ class Task(BackgroundTask):
     def stop(self) -> None:
         """End the command. Return when none of its processes is left."""
         self.end()
-        self._ended.wait()
+        if self._guarded:
+            self._ended.wait()
 
     def has_started(self, pid: int) -> bool:
         """Return whether a process belongs to the command."""
@@ -276,17 +278,22 @@ class Task(BackgroundTask):
     def look(self) -> None:
         """Read the command's use of its GPUs now."""
         ours = {device.identity for device in self.devices}
-        with suppress(GpuMagicError):  # a simulation whose description has become invalid
-            for device in read_machine(self._session).devices:
-                uuid, processes = device.identity, device.status.processes
-                if uuid not in ours:
-                    continue
-                used: int | Unknown = UNKNOWN
-                if processes is not UNKNOWN:
-                    its = [one.memory for one in processes if one.mine and self.has_started(one.pid)]
-                    used = sum(memory for memory in its if memory is not UNKNOWN)
-                    self._peaks[uuid] = max(used, self._peaks.get(uuid, 0))
-                self._use[uuid] = device.status.utilization, used
+        try:
+            there = read_machine(self._session).devices
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the figures, the command goes on
+            _log.debug("The use of the GPUs by %s is unknown: %s", printable(self.name), error)
+            self._use.clear()
+            return
+        for device in there:
+            uuid, processes = device.identity, device.status.processes
+            if uuid not in ours:
+                continue
+            used: int | Unknown = UNKNOWN
+            if processes is not UNKNOWN:
+                its = [one.memory for one in processes if one.mine and self.has_started(one.pid)]
+                used = sum(memory for memory in its if memory is not UNKNOWN)
+                self._peaks[uuid] = max(used, self._peaks.get(uuid, 0))
+            self._use[uuid] = device.status.utilization, used
 
     def __str__(self) -> str:
         if self.is_running:
@@ -332,6 +339,9 @@ class Task(BackgroundTask):
                 found = [(one, text) for one in failed if (text := last_traceback(one.text))]
                 self.first_failure = min(found, key=lambda one: one[0].changed, default=None)
         finally:
+            for one in self._guarded:  # also after an error: nothing that runs is called ended
+                while not one.has_ended:
+                    one.read_report()
             if self._is_lost:
                 _unclear.append(self._claims)
             else:

@@ -5,22 +5,31 @@ Every process of a test carries a variable of the test's own, by which it is fou
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
-from contextlib import ExitStack
+import threading
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 
 import gpu_magic
 from gpu_magic.launch import guardian
+from gpu_magic.launch.launch import prepare
+from gpu_magic.shell.arguments import read_words
 from tests.conftest import ROOT
 from tests.processes import marked, until
+from tests.reliability.steps import Steps
+
+if TYPE_CHECKING:
+    from gpu_magic.launch.task import Task
 
 # What is started: processes that ignore INT and TERM, that have sessions of their own, and that have become daemons,
 # each saying that it is there by a file.
@@ -245,6 +254,32 @@ def test_a_command_that_has_ended_gets_no_signal_through_a_file_that_is_opened_l
         for signalling in task.interrupt, task.end, task.stop:
             signalling()
         assert [os.fstat(file.fileno()).st_size for file in files] == [0] * len(files)
+
+
+def test_a_start_that_is_interrupted_leaves_nothing(machine: Path) -> None:
+    def start(moment: int, mark: str) -> tuple[Task, int]:
+        words = ["--env", f"MARK={mark}", "--gpus", "0", "sleep", "600"]
+        task, steps = prepare(read_words("gpu-magic launch", words)), Steps(moment, interrupt)
+        with suppress(KeyboardInterrupt), steps.counted():
+            task.start()
+        return task, steps.count
+
+    def interrupt() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    for _ in range(2):  # modules are imported when they are first used
+        task, most = start(0, "")
+        task.stop()
+    threads = threading.active_count()
+    for moment in range(1, most + 1, 3):
+        mark = uuid4().hex
+        task, _ = start(moment, mark)
+        assert marked(mark) == set(), moment
+        folder = task.files.path
+        del task
+        gc.collect()
+        assert not folder.exists(), moment
+        until(lambda: threading.active_count() == threads)
 
 
 @pytest.mark.parametrize("first", ["it is known to have ended", "its files are closed"])

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 from IPython.core.completer import provisionalcompleter
 
+import gpu_magic
 from gpu_magic.errors import CommandFailed
 from gpu_magic.process.tasks import BackgroundTask, tasks
 from gpu_magic.testing import simulate
-from tests.processes import until
+from tests.processes import marked, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -64,6 +69,48 @@ def test_who_asks_sees_the_figures_of_now(run: Callable[[str], str]) -> None:
         machine.gpus[0].run("train.py", "maria", 1 << 30, work=90)
         assert "GPU 0: 0 %" not in run("%gpu_tasks")
         run("%gpu_tasks stop slow")
+
+
+def test_a_command_whose_gpus_cannot_be_read_goes_on(machine: Path) -> None:
+    failing: list[Exception] = []
+
+    def clock() -> float:
+        for error in failing:
+            raise error
+        return 0.0
+
+    with simulate("1xA100-80GB", clock=clock):
+        task = gpu_magic.launch("sleep 600", gpus="0")
+        until(lambda: "GPU 0: 0 %" in str(task))
+        failing.append(RuntimeError("a call failed as nobody has foreseen"))
+        until(lambda: "%" not in str(task))
+        assert task.is_running
+        failing.clear()
+        until(lambda: "GPU 0: 0 %" in str(task))
+        task.stop()
+        assert not task.is_running
+
+
+class Interrupting(io.StringIO):
+    """A stream that interrupts who writes the first text, as a user can at that moment."""
+
+    def write(self, text: str) -> int:
+        sys.stdout = sys.__stdout__
+        raise KeyboardInterrupt
+
+
+def test_a_command_is_ended_or_listed_if_an_interrupt_comes_before_it_is_shown(
+    run: Callable[[str], str], shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for background in "", "--background long":
+        mark = uuid4().hex
+        try:
+            monkeypatch.setattr(sys, "stdout", Interrupting())
+            shell.run_cell(f"%gpu_launch {background} --env MARK={mark} sleep 600")
+        finally:
+            monkeypatch.undo()
+        assert bool(marked(mark)) == bool(background)
+    assert [task.name for task in tasks if task.is_running] == ["long"]
 
 
 def test_a_command_is_shown_as_it_is_typed(run: Callable[[str], str]) -> None:
