@@ -178,7 +178,8 @@ def _remove_abandoned(place: Path) -> None:
             lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+                if os.fstat(lock).st_nlink:  # otherwise the folder was kept, or removed, meanwhile
+                    shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(lock)
 

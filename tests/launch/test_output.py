@@ -6,6 +6,7 @@ import gc
 import io
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from gpu_magic.launch.output import Output, RankLines, last_traceback
 from gpu_magic.launch.process import RunFolder
 from gpu_magic.launch.rank_tabs import RankTabs
 from tests.conftest import ROOT
+from tests.reliability.steps import Steps
 
 LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=20), max_size=8)
 
@@ -173,6 +175,23 @@ def test_folders_are_there_until_their_process_ends_and_kept_ones_after(
     assert len(os.listdir("/proc/self/fd")) == open_files  # noqa: PTH208
     gc.collect()
     assert (plain.exists(), kept.is_dir(), ours.is_dir()) == (False, True, True)
+
+
+def test_a_folder_that_is_kept_stays_while_another_process_looks_for_abandoned_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one can have opened the lock before it is removed, and lock it once it is given up."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    looking, other = Steps(), RunFolder()
+    with looking.counted():
+        RunFolder()
+    other.remove()
+    for moment in range(1, looking.count + 1):
+        folder = RunFolder()
+        with Steps(moment, folder.keep).counted():
+            RunFolder()
+        assert folder.keep().is_dir(), moment
+        shutil.rmtree(folder.path)
 
 
 def test_what_can_be_no_variable_is_a_line_and_leaves_nothing(machine: Path) -> None:
