@@ -119,9 +119,7 @@ class Task(BackgroundTask):
             _log.info("Started %s on %s", printable(name), listed(device.label for device in self.devices))
         except BaseException:  # also an interrupt
             self.end()
-            if not self._guarded:  # nothing has started
-                self._claims.release()
-            elif watching.ident is None:
+            if self._guarded and watching.ident is None:
                 self._watch(causes)
             self.stop()
             self.files.remove()
@@ -270,6 +268,8 @@ class Task(BackgroundTask):
         self.end()
         if self._guarded:
             self._ended.wait()
+        else:  # nothing has started
+            self._claims.release()
 
     def has_started(self, pid: int) -> bool:
         """Return whether a process belongs to the command."""
@@ -291,8 +291,12 @@ class Task(BackgroundTask):
             used: int | Unknown = UNKNOWN
             if processes is not UNKNOWN:
                 its = [one.memory for one in processes if one.mine and self.has_started(one.pid)]
-                used = sum(memory for memory in its if memory is not UNKNOWN)
-                self._peaks[uuid] = max(used, self._peaks.get(uuid, 0))
+                known = [memory for memory in its if memory is not UNKNOWN]
+                # In a container, each process can be the command's.
+                is_hidden = not its and any(one.owner is UNKNOWN for one in processes)
+                if not is_hidden and len(known) == len(its):
+                    used = sum(known)
+                    self._peaks[uuid] = max(used, self._peaks.get(uuid, 0))
             self._use[uuid] = device.status.utilization, used
 
     def __str__(self) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.machine import CARDS, Driver
 from tests.native import SOURCES
 from tests.processes import marked, sees_processes, until, using
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.kernel.conftest import Kernel
 
@@ -100,6 +102,27 @@ def test_what_it_uses_is_shown_and_is_the_kernel_s_own(kernel: Kernel, tmp_path:
     assert "this kernel: python" in kernel.run("%gpus").text
     assert "stopped" in (line := kernel.run("%gpu_tasks stop long").stdout)
     assert line.endswith(" · GPU 1 at most 2.0 GiB\n")
+
+
+def test_what_a_command_uses_is_not_told_if_it_is_unknown(kernel: Kernel) -> None:
+    """In a container no process can be told to be the command's. Nor can one that has ended."""
+    kernel.run(f"{LOAD}\n%gpu_launch --gpus 1 --background long sleep 600")
+    kernel.change_machine(using(int(Path("/proc/sys/kernel/pid_max").read_text()) - 1))
+    until(lambda: "GPU 1: 97 %" in kernel.run("%gpu_tasks").stdout)
+    assert "iB" not in kernel.run("%gpu_tasks").stdout
+    assert "iB" not in kernel.run("%gpu_tasks stop long").stdout
+
+
+@sees_processes
+def test_what_a_process_of_a_command_uses_is_not_told_without_its_figure(kernel: Kernel) -> None:
+    code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    kernel.run(f"{LOAD}\n%gpu_launch --gpus 1 --background long python -c '{code}'")
+    until(lambda: re.match(r"\d+\n", kernel.run("%gpu_tasks long").stdout))
+    pid = int(kernel.run("%gpu_tasks long").stdout.splitlines()[0])
+    kernel.change_machine(Driver((CARDS[0], replace(CARDS[1], util=97, processes=((pid, -1),)), *CARDS[2:])))
+    until(lambda: "GPU 1: 97 %" in kernel.run("%gpu_tasks").stdout)
+    assert "iB" not in kernel.run("%gpu_tasks").stdout
+    assert "iB" not in kernel.run("%gpu_tasks stop long").stdout
 
 
 @pytest.mark.parametrize("how", ["restart", "shutdown"])
