@@ -18,6 +18,7 @@ from gpu_magic.gpus.choice import gpu_notes
 from gpu_magic.interrupts import uninterrupted
 from gpu_magic.launch.launch import prepare
 from gpu_magic.launch.output import RankFolds, RankLines
+from gpu_magic.launch.process import is_full
 from gpu_magic.launch.script import make_script
 from gpu_magic.launch.task import Task
 from gpu_magic.process.environment import variables_now
@@ -139,7 +140,10 @@ class GpuLaunchMagic:
             if script and script.wanted:
                 processes = len(task.devices) if options.each else None
                 problem = self._take_back(script, task.files.path, processes)
-            if options.keep or any(output.was_cut for output in task.outputs):
+            was_cut = any(output.was_cut for output in task.outputs)
+            if was_cut and not options.keep and is_full(task.files.path):
+                print("Its files are removed because they fill the disk. To keep them, add --keep")
+            elif was_cut or options.keep:
                 print(f"Its files are in {task.files.keep()}")
         if interrupt:
             raise interrupt

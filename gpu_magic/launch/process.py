@@ -23,7 +23,7 @@ from gpu_magic.launch import guardian
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["LOST", "Causes", "Guarded", "RunFolder", "free_ports", "how_it_ended"]
+__all__ = ["LOST", "Causes", "Guarded", "RunFolder", "free_ports", "how_it_ended", "is_full"]
 
 LOST = "lost because its guardian was killed: its processes may still run"
 
@@ -242,10 +242,17 @@ class Causes:
         was_killed = was_killed or "SIGKILL" in console or "return code = -9" in console
         if was_killed and _oom_kills() > self._oom_kills:
             found.append("the system's out-of-memory killer has ended a process")
-        with suppress(OSError):
-            if not shutil.disk_usage(self._folder).free:
-                found.append(f"no space is left for its output in {self._folder}")
+        if is_full(self._folder):
+            found.append(f"no space is left for its output in {self._folder}")
         return found
+
+
+def is_full(folder: Path) -> bool:
+    """Return whether no space is left on the disk of a folder."""
+    try:
+        return not shutil.disk_usage(folder).free
+    except OSError:
+        return False
 
 
 def _oom_kills() -> int:

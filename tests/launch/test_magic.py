@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.processes import missing
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -249,6 +251,25 @@ def test_an_error_leaves_no_files(
     said = run(f"%gpu_launch {line}")
     assert re.search("exit code 3|does not exist|Exec format error", said)
     assert list(machine.glob("gpu_magic-*")) == []
+
+
+def test_an_output_that_fills_its_disk_is_not_kept(
+    run: Run, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was kept because it was cut, and the next commands found no space either."""
+    folder = machine / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    if (mounting := subprocess.run(mount, check=False, capture_output=True, text=True)).returncode:
+        missing(mounting.stderr)
+    try:
+        monkeypatch.setattr("tempfile.tempdir", str(folder))
+        said = run("%gpu_launch -n 1 python -c 'print(\"much\\n\" * (4 << 20))'")
+        assert "no space is left for its output" in said
+        assert list(folder.iterdir()) == []
+        assert run("%gpu_launch -n 1 echo next").startswith("next\n")
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def test_it_is_explained(run: Run) -> None:
