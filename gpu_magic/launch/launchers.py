@@ -145,7 +145,7 @@ class Command:
 class _Launcher:
     """Splits and checks a launcher's arguments, and adds the flags for the GPUs.
 
-    Flags are compared as `_dashed` returns them.
+    Flags are compared as `_dashed` returns them, also abbreviated.
     """
 
     count = ""  # the flag for the number of processes
@@ -154,9 +154,9 @@ class _Launcher:
     switches = ""  # flags without a value; the word after any other flag is its value
 
     def __init__(self, command: Command, launcher: Sequence[str], words: Sequence[str]) -> None:
-        place, switches = 0, self.switches.split()
+        place = 0
         while place < len(words) and words[place].startswith("-") and words[place] != "-":
-            place += 1 if _dashed(words[place]) in switches or "=" in words[place] else 2
+            place += 1 if _is_one_of(words[place], self.switches) or "=" in words[place] else 2
         self.command, self.name = command, " ".join(launcher)
         self.flags, program = list(words[:place]), words[place:]
         command.check_flags(self.name, self.flags)
@@ -184,13 +184,13 @@ class _Launcher:
 
     def typed(self, flags: str) -> list[str]:
         """Return the words of the command that are among these flags, as typed."""
-        return [word.partition("=")[0] for word in self.flags if _dashed(word) in flags.split()]
+        return [word.partition("=")[0] for word in self.flags if _is_one_of(word, flags)]
 
     def _without_count(self, gpus: int) -> Iterator[str]:
         """Yield the flags without the number of processes, which must be the number of GPUs."""
         words = iter(self.flags)
         for word in words:
-            if _dashed(word) != self.count:
+            if not _is_one_of(word, self.count):
                 yield word
                 continue
             typed, equals, value = word.partition("=")
@@ -299,6 +299,13 @@ _LAUNCHERS = {
 def _dashed(flag: str) -> str:
     """Return a flag's name with dashes, because launchers accept `--gpu_ids=0` and `--gpu-ids 0`."""
     return flag.partition("=")[0].replace("_", "-")
+
+
+def _is_one_of(word: str, flags: str) -> bool:
+    """Return whether a word is one of these flags, or an abbreviation of one, as argparse accepts them."""
+    typed = _dashed(word)
+    is_long = typed.startswith("--") and typed != "--"
+    return any(flag == typed or (is_long and flag.startswith(typed)) for flag in flags.split())
 
 
 def _find_python(name: str, folder: str) -> str:

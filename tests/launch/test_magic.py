@@ -32,6 +32,9 @@ Run = Any  # the fixture `run`: what is typed -> what is shown
         ("accelerate train.py", "accelerate needs a command. Try accelerate launch train.py"),
         ("LR=1 python -V", "LR=1 sets a variable. Try --env LR=1, or --gpus to name GPUs"),
         ("python -m torch.distributed.run --nproc_per_node 3 show.py", "contradicts the 8 GPUs"),
+        ("torchrun --nproc_per 4 show.py", "torchrun --nproc_per 4 contradicts the 8 GPUs"),
+        ("torchrun --nproc=4 show.py", "torchrun --nproc 4 contradicts the 8 GPUs"),
+        ("deepspeed --incl localhost:0 show.py", "--incl would replace the chosen GPUs"),
         ("--background python -V", "--background needs a name. Try %gpu_launch --background NAME python …"),
         ("--background true", "--background needs a name. Try %gpu_launch --background NAME true …"),
         (

@@ -108,6 +108,12 @@ def test_python_s_own_options_are_read_as_python_does(machine: Path, typed: str,
     assert f"{sys.executable} {start}" in shell_lines("--gpus", "0,1", *typed.split())
 
 
+def test_an_abbreviated_flag_of_a_launcher_is_that_flag(machine: Path) -> None:
+    (machine / "show.py").touch()
+    line = shell_lines("--gpus", "3,1", "torchrun", "--stand", "--nproc_per", "2", "show.py")
+    assert line.endswith("/torchrun --nproc-per-node=2 --stand show.py")
+
+
 def test_deepspeed_is_told_a_port_that_no_other_socket_is_given(machine: Path) -> None:
     text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii")
     first, last = map(int, text.split())
