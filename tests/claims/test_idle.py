@@ -136,9 +136,11 @@ def test_once_it_is_unloaded_nothing_is_told(notebook: InteractiveShell, folder:
 
 
 def test_claims_can_be_off_by_configuration(notebook: InteractiveShell, folder: Path) -> None:
-    for cell in "%config GpuMagics.claims = False", "%gpus 2":
+    launch = "%gpu_launch --gpus 1 --background quiet sleep 600"
+    for cell in "%config GpuMagics.claims = False", "%gpus 2", launch:
         run(notebook, cell)
         assert not list(folder.iterdir())
+    run(notebook, "%gpu_tasks stop quiet")
     run(notebook, "%config GpuMagics.claims = True\n%gpus 2")
     assert mode(folder) == AT_REST
 
