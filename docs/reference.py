@@ -38,8 +38,8 @@ _JSON = [
     (
         "picked",
         (
-            "the GPUs in the order of `cuda:i`: `index` (null for a MIG instance), `gpu`, `uuid`, `name`. "
-            "null if none"
+            "the GPUs in the order of `cuda:i`: `index` (null for a MIG instance), `gpu`, `uuid`, `name`, "
+            "`simulated`. null if none"
         ),
     ),
     (

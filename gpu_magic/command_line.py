@@ -228,7 +228,8 @@ def _launch(words: Sequence[str]) -> int:
         return 0
     _start(task)
     is_chosen = options.gpus is not None or options.count is not None or variables_now().name_gpus
-    for note in gpu_notes(task.devices, "To choose GPUs, add --gpus 0,1", is_chosen=is_chosen):
+    about_gpus = gpu_notes(task.devices, "To choose GPUs, add --gpus 0,1", is_chosen=is_chosen)
+    for note in filter(None, (task.simulation, *about_gpus)):
         print(note, file=sys.stderr)
     lines = RankLines(sys.stdout, has_ranks=len(task.outputs) > 1)
     for pieces in task.follow(cut=False):
@@ -248,11 +249,12 @@ def _picked(task: Task) -> dict[str, Any]:
     """Return the record that `--json` prints before a command starts."""
     from gpu_magic.gpus.auto import held_by
 
-    picked = [record_of(device) for device in task.devices]
+    records = {device: record_of(device, task.simulated) for device in task.devices}
+    names = "index", "gpu", "uuid", "name", "simulated"
     return {
-        "picked": [{name: one[name] for name in ("index", "gpu", "uuid", "name")} for one in picked],
+        "picked": [{name: one[name] for name in names} for one in records.values()],
         "variables": task.gpu_variables,
-        "holders": [record_of(device) for device in task.devices if held_by(device)],
+        "holders": [one for device, one in records.items() if held_by(device)],
     }
 
 
@@ -261,11 +263,12 @@ def _refusal(error: GpuMagicError) -> dict[str, Any]:
     from gpu_magic.gpus.auto import held_by
 
     is_later = isinstance(error, NotFreeError)
-    there = gpu_magic.gpus().devices if is_later else ()
+    there = gpu_magic.gpus() if is_later else None
+    holders = [record_of(one, there.simulated) for one in there.devices if held_by(one)] if there else []
     return {
         "picked": None,
         "error": _in_a_shell(error),
-        "holders": [record_of(device) for device in there if held_by(device)],
+        "holders": holders,
         "retry_after": _RETRY_AFTER if is_later else None,
     }
 
@@ -311,6 +314,6 @@ def _show(*, as_json: bool) -> int:
     problem = problem_text(found)
     if as_json and (problem or found.limitation):
         print(f"gpu-magic: {problem or found.limitation}", file=sys.stderr)
-    records = [record_of(device) for device in found.devices] if as_json else []
+    records = [record_of(device, found.simulated) for device in found.devices] if as_json else []
     print(json.dumps(records, indent=2) if as_json else found, flush=True)
     return 1 if problem and not found.devices else 0

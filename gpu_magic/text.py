@@ -28,6 +28,8 @@ __all__ = [
     "printable",
     "read_size",
     "shortened",
+    "simulated_mark",
+    "simulated_title",
     "since_text",
     "size_as_typed",
     "size_meant",
@@ -139,6 +141,16 @@ def with_article(name: str, article: str = "a") -> str:
     is_spelled_out = name[:2].isupper() or name[1:2].isdigit()  # letter by letter: `an L1Loss`
     is_vowel = name[:1] in ("AEFHILMNORSX" if is_spelled_out else "AEIOaeio")
     return f"{article}{'n' if is_vowel else ''} {name}"
+
+
+def simulated_mark(simulated: object) -> str:
+    """Return the mark before the names of GPUs that do not exist: `SIMULATED `. Empty for real GPUs."""
+    return "SIMULATED " if simulated else ""
+
+
+def simulated_title(profile: str) -> str:
+    """Return the title of a simulated machine, given its profile. Empty for a real machine."""
+    return f"{simulated_mark(profile)}machine ({profile}): these GPUs do not exist" if profile else ""
 
 
 def bytes_text(size: int) -> str:

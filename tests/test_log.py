@@ -94,7 +94,7 @@ def test_a_wait_is_one_line_however_often_it_looks(
         gpu_magic.choose("1", wait=0.3, on_wait=looks.append)
     assert len(looks) > 1
     (line,) = said(caplog)
-    assert line.startswith("process: Timed out after 300 ms waiting for GPU 1: ")
+    assert line.startswith("process: Timed out after 300 ms waiting for SIMULATED GPU 1: ")
 
 
 def test_a_gpu_that_is_lost_is_logged_once_and_again_when_it_is_lost_again(
@@ -179,6 +179,6 @@ def test_a_command_is_logged_without_its_arguments(caplog: pytest.LogCaptureFixt
     assert task.wait() is not None
     lines = [line for line in said(caplog) if not line.startswith("claims")]
     assert lines == [
-        "launch: Started launch on GPU 3 and GPU 1",
+        "launch: Started launch on SIMULATED GPU 3 and GPU 1",
         "launch: launch has ended with code 0",
     ]

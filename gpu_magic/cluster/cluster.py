@@ -30,6 +30,7 @@ from gpu_magic.text import (
     listed,
     printable,
     shortened,
+    simulated_mark,
     text_table,
     time_text,
 )
@@ -92,7 +93,7 @@ class Engine:
     @property
     def gpus(self) -> str:
         """`GPU 2 (NVIDIA A100 80GB)`, `GPU 2 and GPU 3 (NVIDIA A100 80GB) on node-a`."""
-        mark = "SIMULATED " if self.is_simulated else ""
+        mark = simulated_mark(self.is_simulated)
         texts = []
         for name, alike in groupby(self.devices, key=lambda device: device.name):
             labels = listed(device.label for device in alike)

@@ -31,6 +31,7 @@ class MachineReader:
 
     def __init__(self) -> None:
         self.idleness = Idleness()
+        self.simulated = ""  # the profile of the simulated machine that was read last; empty for a real one
         self._nvidia = Nvml()
         self._amd: Amd | None = None
         self._amd_problem: str | None = None  # why AMD's GPUs cannot be read. None: not checked yet
@@ -55,6 +56,7 @@ class MachineReader:
     def inventory(self) -> Inventory:
         """Return all GPUs with their current figures. See `Nvml.inventory`."""
         machine = self._read()
+        self.simulated = machine.simulated
         # A problem that lasts is logged once, not with each reading.
         problems = {machine.problem, machine.limitation}
         problems |= {f"{gpu.label} is {gpu.problem}" for gpu in machine.gpus if gpu.problem}

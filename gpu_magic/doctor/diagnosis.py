@@ -31,7 +31,16 @@ from gpu_magic.process.session import current
 from gpu_magic.process.view import take_snapshot
 from gpu_magic.process.visible import read_visible
 from gpu_magic.public import public
-from gpu_magic.text import counted, html_block, html_table, listed, printable, shortened, text_table
+from gpu_magic.text import (
+    counted,
+    html_block,
+    html_table,
+    listed,
+    printable,
+    shortened,
+    simulated_mark,
+    text_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -223,7 +232,7 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str, bool]]:  # noqa: C901 - one 
     """Yield a row for each known fact: its name, its text, and whether a check covers it."""
     machine, kernel, packages, system = facts.machine, facts.kernel, facts.packages, facts.system
     if machine is not UNKNOWN:
-        parts = [f"SIMULATED ({machine.simulated})"] * bool(machine.simulated)
+        parts = [f"{simulated_mark(machine.simulated)}({machine.simulated})"] * bool(machine.simulated)
         parts += [] if machine.driver_version is UNKNOWN else [machine.driver_version]
         parts += [f"CUDA up to {facts.driver_cuda}"] * bool(facts.driver_cuda)
         parts = parts or ["AMD's" if "amd" in machine.vendors else "versions unknown"]

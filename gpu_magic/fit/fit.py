@@ -26,6 +26,7 @@ from gpu_magic.text import (
     listed,
     one_line,
     printable,
+    simulated_mark,
     size_text,
     text_table,
     with_article,
@@ -326,7 +327,7 @@ def _rooms(
             # In a container the driver's list does not show this process, but its framework knows its memory.
             has_context = pool.reserved or os.getpid() in mine
             left = free - (_WORKSPACES if has_context else _CONTEXT)
-        label = f"{'SIMULATED ' if snapshot.simulated else ''}{device.label}"
+        label = f"{simulated_mark(snapshot.simulated)}{device.label}"
         rooms.append(_Room(f"cuda:{index}", label, free, left))
     return rooms
 

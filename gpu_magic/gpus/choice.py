@@ -13,7 +13,7 @@ from gpu_magic.process.drivers import State
 from gpu_magic.process.environment import program
 from gpu_magic.process.guard import label_of, runtime_of
 from gpu_magic.process.mask import HIP, MASK, ORDER
-from gpu_magic.text import GIB, TIB, bytes_text, listed, printable
+from gpu_magic.text import GIB, TIB, bytes_text, listed, printable, simulated_mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -99,7 +99,7 @@ class Choice:
     def log_line(self) -> str:
         """Its line in the log."""
         what = listed((device.label for device in self.devices), "no GPU")
-        what = f"SIMULATED {what}" if self.is_simulated and self.devices else what
+        what = f"{simulated_mark(self.is_simulated and self.devices)}{what}"
         if self.too_late:
             return printable(f"Too late for {'a reset' if self.is_reset else what}: {self.too_late.guard}")
         if self.ordinals is not None:
@@ -151,7 +151,7 @@ class Choice:
             yield "Dry run: nothing was changed."
 
     def _map(self, ordinals: Sequence[int]) -> Iterator[str]:
-        mark = "SIMULATED " if self.is_simulated else ""
+        mark = simulated_mark(self.is_simulated)
         for ordinal, device in zip(ordinals, self.devices, strict=True):
             name = "name unknown" if device.name is UNKNOWN else device.name
             yield f"cuda:{ordinal} = {device.label} ({mark}{name}, {_free(device)})"

@@ -16,7 +16,7 @@ from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown
 from gpu_magic.devices.processes import ProcessNames, name_text
 from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.view import Snapshot
-from gpu_magic.text import GIB, bytes_text, html_block, printable, shortened, text_table
+from gpu_magic.text import GIB, bytes_text, html_block, printable, shortened, simulated_title, text_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -281,7 +281,7 @@ def _title(snapshot: Snapshot) -> str:
     """Return a title: the versions of driver and CUDA, whether the machine is simulated, how many wait."""
     parts = []
     if snapshot.simulated:
-        parts.append(f"SIMULATED machine ({snapshot.simulated}): these GPUs do not exist")
+        parts.append(simulated_title(snapshot.simulated))
     if snapshot.driver_version is not UNKNOWN:
         parts.append(f"driver {snapshot.driver_version}")
     if snapshot.cuda_version is not UNKNOWN:
@@ -334,8 +334,11 @@ def _notes(snapshot: Snapshot) -> list[str]:
     return [*problems, *snapshot.kernel.notes]
 
 
-def record_of(device: Device) -> dict[str, Any]:
-    """Return a device as values for JSON. None for a figure that the driver does not give."""
+def record_of(device: Device, simulated: str) -> dict[str, Any]:
+    """Return a device as values for JSON. None for a figure that the driver does not give.
+
+    `simulated` is the profile of the simulated machine, or empty.
+    """
     gpu, status = device if isinstance(device, Gpu) else None, device.status
 
     def known(thing: object, *names: str) -> dict[str, Any]:
@@ -351,6 +354,7 @@ def record_of(device: Device) -> dict[str, Any]:
         **known(device, "uuid", "name", "memory_total"),
         **known(status, "memory_used", "utilization", "temperature", "power"),
         "problem": gpu.problem if gpu else "",
+        "simulated": bool(simulated),
         "processes": processes and [known(one, "pid", "name", "owner", "memory") for one in processes],
         "claims": claims,
     }

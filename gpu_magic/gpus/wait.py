@@ -19,7 +19,7 @@ from gpu_magic.gpus.select import select, would_do
 from gpu_magic.process.drivers import probe
 from gpu_magic.process.find import find
 from gpu_magic.process.view import read_for_auto
-from gpu_magic.text import counted, listed, shortened, time_text
+from gpu_magic.text import counted, listed, shortened, simulated_mark, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -150,11 +150,12 @@ class Wait(Generic[T]):
 
     def _note(self, inventory: Inventory, holders: str) -> None:
         """Note what it waits for (`2 free GPUs`, `GPU 1 and GPU 3`) and the holders. If any, get in line."""
+        mark = simulated_mark(inventory.simulated)
         if isinstance(self._request, Named):
             labels = listed(find(identifier, inventory).label for identifier in self._request.identifiers)
-            wanted = shortened(labels, _LONGEST)
+            wanted = f"{mark}{shortened(labels, _LONGEST)}"
         else:
-            kind = "free GPU" if self._options.only_free else "GPU"
+            kind = f"{'free ' * self._options.only_free}{mark}GPU"
             wanted = f"{counted(self._request.count, kind)}{replace(self._given, only_free=False).filters}"
         self.wanted, self.holders = wanted, holders
         if holders:

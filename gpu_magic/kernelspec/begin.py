@@ -28,7 +28,7 @@ from gpu_magic.process.view import read_machine
 from gpu_magic.restart.saved import remember, remembered
 from gpu_magic.shell.arguments import read
 from gpu_magic.shell.extension import print_in_first_cell
-from gpu_magic.text import listed, nearest_option
+from gpu_magic.text import listed, nearest_option, simulated_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,6 +65,7 @@ def begin(shell: Any, typed: str, *, is_plain: bool = False) -> None:
             says += _choose(session, typed)
     session.begun_with = variables_now()
     if says:
+        says += filter(None, [simulated_title(session.reader.simulated)])
         print_in_first_cell(shell, "\n".join(says))
 
 

@@ -17,11 +17,11 @@ from gpu_magic.errors import CommandFailed
 from gpu_magic.interrupts import uninterrupted
 from gpu_magic.launch.output import Output, last_traceback
 from gpu_magic.launch.process import LOST, Causes, Guarded, how_it_ended
-from gpu_magic.process.mask import NAMES
+from gpu_magic.process.mask import MASK, NAMES
 from gpu_magic.process.tasks import BackgroundTask
 from gpu_magic.process.view import read_machine
 from gpu_magic.public import public
-from gpu_magic.text import bytes_text, listed, printable
+from gpu_magic.text import bytes_text, listed, printable, simulated_mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -73,6 +73,8 @@ class Task(BackgroundTask):
         self.causes: list[str] = []
         self.first_failure: tuple[Output, str] | None = None
         self._session, self._commands, self._claims = session, commands, claims
+        self.simulated = session.reader.simulated  # the profile of a simulated machine; empty for a real one
+        self._mark = simulated_mark(self.simulated)
         self._guarded: list[Guarded] = []
         self._ended, self._was_stopped = threading.Event(), False
         self._began, self._seconds = time.monotonic(), 0.0
@@ -92,6 +94,7 @@ class Task(BackgroundTask):
             given = command.variables.items()
             set_for_it = [f"{name}={shlex.quote(value)}" for name, value in given if value is not None]
             lines.append(" ".join([*set_for_it, shlex.join(command.argv())]))
+        lines += [f"# {self.simulation}"] if self.simulation else []
         return "\n".join(lines)
 
     @property
@@ -101,6 +104,14 @@ class Task(BackgroundTask):
             {name: value for name in NAMES if (value := command.variables.get(name)) is not None}
             for command in self._commands
         ]
+
+    @property
+    def simulation(self) -> str:
+        """A sentence, if its GPUs are SIMULATED: the command itself can run on real GPUs. Else empty."""
+        if not self._mark:
+            return ""
+        mask = f"{MASK}={' or '.join(variables[MASK] for variables in self.gpu_variables)}"
+        return f"{self._mark}GPUs do not exist. The command runs with {mask} and can use real GPUs."
 
     def start(self, name: str = "launch", *, is_attached: bool = False) -> Task:
         """Start the command, once. Return the task.
@@ -116,7 +127,8 @@ class Task(BackgroundTask):
                 for number, command in enumerate(self._commands):
                     self._start(command, number, is_attached=is_attached)
                 watching.start()
-            _log.info("Started %s on %s", printable(name), listed(device.label for device in self.devices))
+            gpus = f"{self._mark}{listed(device.label for device in self.devices)}"
+            _log.info("Started %s on %s", printable(name), gpus)
         except BaseException:  # also an interrupt
             self.end()
             if self._guarded and watching.ident is None:
@@ -306,19 +318,22 @@ class Task(BackgroundTask):
         how = "stopped" if self._was_stopped else how_it_ended(self._code, self.failure)
         how = LOST if self._is_lost else how
         parts = [f"{self.typed}: {how}", f"{self.seconds:.1f} s"]
-        parts += [f"{device.label} at most {bytes_text(size)}" for device, size in self.peaks.items()]
-        if self._is_lost and (held := [one.label for one in self.devices if one.uuid in self._claims.held]):
-            parts.append(f"{listed(held)} {'stays' if len(held) == 1 else 'stay'} claimed by this process")
+        parts += [
+            f"{self._mark}{device.label} at most {bytes_text(size)}" for device, size in self.peaks.items()
+        ]
+        if self._is_lost and (held := [one.label for one in self.devices if one.identity in self._claims.held]):
+            verb = "stays" if len(held) == 1 else "stay"
+            parts.append(f"{self._mark}{listed(held)} {verb} claimed by this process")
         return " · ".join([*parts, *self.causes])
 
     def _use_of(self, device: Device) -> str:
         """Return `GPU 1: 97 %, 2.0 GiB`. Unknown utilization is `?`. Unknown memory is left out."""
         if (use := self._use.get(device.identity)) is None:  # nothing was read yet
-            return device.label
+            return f"{self._mark}{device.label}"
         utilization, used = use
         figures = ["?" if utilization is UNKNOWN else f"{utilization} %"]
         figures += [] if used is UNKNOWN else [bytes_text(used)]
-        return f"{device.label}: {', '.join(figures)}"
+        return f"{self._mark}{device.label}: {', '.join(figures)}"
 
     def _watch(self, causes: Causes) -> None:
         """Read the guardians' reports, and the GPUs, until all processes have ended."""

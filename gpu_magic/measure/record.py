@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN, Unknown
-from gpu_magic.text import html_block, html_table, listed, shortened, size_text, text_table, time_text
+from gpu_magic.text import (
+    html_block,
+    html_table,
+    listed,
+    shortened,
+    simulated_mark,
+    size_text,
+    text_table,
+    time_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -202,7 +211,7 @@ class CellUsage:
         return html_block("", lines + "".join(map(self._chart, self.gpus)))
 
     def _line(self, gpu: GpuUsage, length: int = 0) -> str:
-        mark = "SIMULATED " if self.simulated and gpu.gpu else ""
+        mark = simulated_mark(self.simulated and gpu.gpu)
         name = " = ".join(filter(None, [gpu.name, f"{mark}{gpu.gpu}"]))
         return f"{name}: {gpu._texts(self.wall)[length] or 'used'}"  # noqa: SLF001
 

@@ -14,6 +14,7 @@ from gpu_magic.process.find import find
 from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot, take_snapshot
+from gpu_magic.text import simulated_mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -122,7 +123,7 @@ def described(device: LogicalDevice, machine: LazySnapshot) -> str:
     gpu = physical(device, machine)
     if gpu is None:
         return "the CPU" if str(device) == "cpu" else str(device)
-    mark = "SIMULATED " if machine.snapshot.simulated else ""
+    mark = simulated_mark(machine.snapshot.simulated)
     name = "" if gpu.name is UNKNOWN else f" ({mark}{gpu.name})"
     return f"{device} = {gpu.label}{name}"
 

@@ -17,7 +17,16 @@ from gpu_magic.process.session import current
 from gpu_magic.process.tasks import tasks
 from gpu_magic.process.view import read_machine
 from gpu_magic.public import public
-from gpu_magic.text import age_text, bytes_text, html_block, html_table, listed, printable, text_table
+from gpu_magic.text import (
+    age_text,
+    bytes_text,
+    html_block,
+    html_table,
+    listed,
+    printable,
+    simulated_title,
+    text_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -149,7 +158,7 @@ class OwnProcesses(list[OwnProcess]):
         return html_block(self._title(), html_table(_HEADINGS, self._rows()) if self else "", self._notes)
 
     def _title(self) -> str:
-        title = [f"SIMULATED machine ({self.simulated}): these GPUs do not exist"] * bool(self.simulated)
+        title = [simulated_title(self.simulated)] * bool(self.simulated)
         if not self and not self._notes:
             title.append("None of your processes uses or claims a GPU.")
         ended = [own for own in self if not (own.how_to_end or self.simulated)]

@@ -227,8 +227,8 @@ def test_a_variable_without_braces_is_told_from_other_words(run: Run, line: str,
 def test_a_wait_that_has_just_begun_has_waited_nothing(run: Run, machine: Machine) -> None:
     machine.gpus[3].run("train.py", "tom", 1 << 30, work=90)
     shown, wrong = run("%gpus 3 --wait 1s")
-    assert "Waiting for GPU 3, 0 s of 1 s: in use by tom" in shown
-    assert "Timed out after 1 s waiting for GPU 3: in use by tom" in wrong
+    assert "Waiting for SIMULATED GPU 3, 0 s of 1 s: in use by tom" in shown
+    assert "Timed out after 1 s waiting for SIMULATED GPU 3: in use by tom" in wrong
 
 
 def test_a_wait_looks_a_last_time_when_its_time_is_over_and_seldom_when_it_is_long() -> None:

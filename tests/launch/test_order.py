@@ -111,7 +111,7 @@ def test_python_s_own_options_are_read_as_python_does(machine: Path, typed: str,
 def test_an_abbreviated_flag_of_a_launcher_is_that_flag(machine: Path) -> None:
     (machine / "show.py").touch()
     line = shell_lines("--gpus", "3,1", "torchrun", "--stand", "--nproc_per", "2", "show.py")
-    assert line.endswith("/torchrun --nproc-per-node=2 --stand show.py")
+    assert "/torchrun --nproc-per-node=2 --stand show.py\n" in line
 
 
 def test_deepspeed_is_told_a_port_that_no_other_socket_is_given(machine: Path) -> None:
@@ -215,4 +215,4 @@ def test_a_reset_is_as_many_gpus_as_the_process_was_given(machine: Path) -> None
     lines = shell_lines("--gpus", "reset", "torchrun", "-m", "x")
     assert "CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 " in lines
     assert "--nproc-per-node=8 " in lines
-    assert len(shell_lines("--gpus", "reset", "--each", "true").splitlines()) == 8
+    assert shell_lines("--gpus", "reset", "--each", "true").count("/true\n") == 8
