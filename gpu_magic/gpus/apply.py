@@ -221,7 +221,7 @@ def _take_effect(
                 ours.set(name, value)
         if is_new and (state := cuda_watch.look()) is State.FROZEN:
             guard = judge_process(inventory, state)
-            if guard.uuids != tuple(str(device.uuid) for device in selection.known):
+            if guard.uuids != _identities(selection.known):
                 raise _StartedMeanwhileError
         undo.pop_all()
         note = session.note_on_claims(problem)

@@ -122,7 +122,7 @@ class Wait(Generic[T]):
         """Return the machine with claims on the GPUs that are left to earlier waits."""
         session, options = self._session, self._options
         count, devices = would_do(self._request, machine, session.inherited, options, session.grant)
-        uuids = tuple(str(device.uuid) for device in devices)
+        uuids = tuple(device.identity for device in devices)
         self._wants = str(Wanted(count, options.only_free, options.least or 0, uuids))
         others = set(uuids) - session.claims.held
         return self._turns.leave(self._place.ahead(), machine, others, time.monotonic())
@@ -261,7 +261,7 @@ class Turns:
         left nothing until somebody has taken it. `uuids` are the devices that would fit this wait, without
         those that it has. `now` is in seconds, of a clock that only goes forward.
         """
-        devices = {str(device.uuid): device for device in machine.devices}
+        devices = {device.identity: device for device in machine.devices}
         places: list[tuple[Claim, int, list[str]]] = []
         for place in ahead:
             with suppress(ValueError):  # hostile, or from another version

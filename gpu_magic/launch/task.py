@@ -7,6 +7,7 @@ import selectors
 import shlex
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -321,9 +322,10 @@ class Task(BackgroundTask):
         parts += [
             f"{self._mark}{device.label} at most {bytes_text(size)}" for device, size in self.peaks.items()
         ]
-        if self._is_lost and (held := [one.label for one in self.devices if one.identity in self._claims.held]):
-            verb = "stays" if len(held) == 1 else "stay"
-            parts.append(f"{self._mark}{listed(held)} {verb} claimed by this process")
+        held = self._claims.held if self._is_lost else ()
+        if labels := [device.label for device in self.devices if device.identity in held]:
+            verb = "stays" if len(labels) == 1 else "stay"
+            parts.append(f"{self._mark}{listed(labels)} {verb} claimed by this process")
         return " · ".join([*parts, *self.causes])
 
     def _use_of(self, device: Device) -> str:
