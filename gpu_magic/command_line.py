@@ -93,8 +93,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("gpu-magic: Interrupted. Nothing was started.", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader, such as `head`, has ended, so Python must not write at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 128 + signal.SIGPIPE
+    except OSError as error:  # such as a full disk
+        _discard_output()
+        print(f"gpu-magic: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
 
 
 class _Parser(argparse.ArgumentParser):
@@ -107,8 +111,15 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"gpu-magic: {one_line(message)}{hint}\n")
 
 
+def _discard_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _accept_any_text() -> None:
     """Print `?` for characters that the terminal's encoding lacks. Names can contain any characters."""
+    for name in "stdout", "stderr":
+        if getattr(sys, name) is None:  # closed by the shell, as by `>&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
     for stream in sys.stdout, sys.stderr:
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="replace")

@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 import pytest
 
@@ -18,7 +19,6 @@ from tests.conftest import LIMIT, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     Here = Callable[..., tuple[int | str | None, str, str]]
 
@@ -28,13 +28,13 @@ SIMULATED = (
 )
 
 
-def start(*words: str, **variables: str) -> subprocess.Popen[str]:
+def start(*words: str, stdout: IO[str] | int = subprocess.PIPE, **variables: str) -> subprocess.Popen[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
     return subprocess.Popen(
         [sys.executable, "-m", "gpu_magic", *words],
         env=clean | {"GPU_MAGIC_SIMULATE": "4xA100-80GB clock=0", "PYTHONPATH": str(ROOT)} | variables,
         stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -152,6 +152,18 @@ def test_nothing_is_left_out_of_what_a_shell_gets(tmp_path: Path) -> None:
     lines = out.splitlines()
     for process in "01":
         assert [line for line in lines if line[1] == process] == [f"[{process}] {n}" for n in range(60_000)]
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--json"], ["doctor"], ["launch", "--gpus", "0,1", "--each", "--", "echo", "x"]]
+)
+def test_a_full_disk_is_named_in_one_line(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        process = start(*words, stdout=full)
+        _, err = process.communicate(timeout=LIMIT)
+    said = "gpu-magic: the output cannot be written: No space left on device"
+    assert (process.returncode, err.splitlines()[-1]) == (1, said)
+    assert "Traceback" not in err
 
 
 def test_a_reader_that_goes_is_no_error() -> None:

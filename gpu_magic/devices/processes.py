@@ -52,6 +52,7 @@ __all__ = [
 _INITIAL_NAMESPACE = "pid:[4026531836]"
 _LONGEST_NAME = 40
 _MOST_KEPT = 4096
+_LONGEST_PATH = 4096  # bytes
 _NOTEBOOK = b"JPY_SESSION_NAME="  # jupyter_server sets it for each kernel: the path of its notebook
 _PIECE, _MOST_PIECES = 16 << 10, 64  # bytes of a read, and the most reads: 1 MiB of an environment
 _MOST_ANCESTORS = 64  # limits the work for a long chain of processes
@@ -303,7 +304,8 @@ def _notebook(pid: int) -> str:
     except OSError:
         return ""
     paths = [one.removeprefix(_NOTEBOOK) for one in variables if one.startswith(_NOTEBOOK)]
-    return paths[0].decode("utf-8", "replace") if paths else ""
+    # A longer path names no file (PATH_MAX, linux/limits.h).
+    return paths[0].decode("utf-8", "replace") if paths and len(paths[0]) < _LONGEST_PATH else ""
 
 
 def _read(path: str) -> bytes:

@@ -120,8 +120,10 @@ class Panel(anywidget.AnyWidget):
         self.state.say(str(NotUnderstoodError()), "error")
 
     def _handle_msg(self, msg: dict[str, Any]) -> None:
-        # ipywidgets logs unknown methods in the server's terminal.
-        if msg["content"]["data"].get("method") in ("update", "request_state", "custom"):
+        # ipywidgets prints a traceback for a message that is not as its own page sends it.
+        data = msg["content"].get("data")
+        is_request = isinstance(data, dict) and data.get("method") == "request_state"
+        if is_request or (isinstance(data, dict) and data.get("method") == "custom" and "content" in data):
             super()._handle_msg(msg)
         else:
             self.set_state({})

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import LaunchError
-from gpu_magic.text import nearest_option
+from gpu_magic.text import nearest_option, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,6 +16,7 @@ __all__ = ["VERBS", "BackgroundTask", "tasks"]
 
 VERBS = ("wait", "stop")  # of `%gpu_tasks`, so no task can have these names
 _MOST_KEPT = 32  # ended tasks
+_LONGEST_NAME = 60  # characters
 
 
 class BackgroundTask(ABC):
@@ -99,8 +100,11 @@ class _Tasks:
 
     def check_name(self, name: str) -> None:
         """Raise LaunchError if a task of this name runs, or `%gpu_tasks` could not find the name."""
-        if name in VERBS or re.search(r"[,\s]", name):
-            raise LaunchError(f"{name} cannot be a task's name. Choose one word other than wait and stop.")
+        if name in VERBS or re.search(r"[,\s]", name) or shortened(name, _LONGEST_NAME) != name:
+            raise LaunchError(
+                f"{shortened(name, _LONGEST_NAME)} cannot be a task's name. Choose one word other than wait "
+                "and stop."
+            )
         if name in self._tasks and self._tasks[name].is_running:
             raise LaunchError(f"{name} already runs. Choose another name, or stop it: %gpu_tasks stop {name}")
 

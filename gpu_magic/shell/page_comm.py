@@ -48,6 +48,7 @@ class PageComm:
         # A deleted comm would send a message to the pages. So the comm is kept until this process ends.
         self._comm, self._manager = _kernel_comm(kernel, _NAME)
         self._comm.on_msg(self._receive)
+        self._comm.on_close(lambda _: self._manager.register_comm(self._comm))  # other pages still need it
 
     def open(self) -> None:
         """Let pages find the comm."""
@@ -60,6 +61,7 @@ class PageComm:
         with self._lock:
             if self._is_open:
                 self._is_open = False
+                self._manager.register_comm(self._comm)  # a page can have replaced it
                 self._manager.unregister_comm(self._comm)
             if self._receiver is not None:
                 self._receiver.close()
@@ -73,7 +75,7 @@ class PageComm:
 
                 hear_every_page(self._comm)
                 self._receiver = self._make(self._comm.send)
-            self._receiver.receive(message["content"]["data"])
+            self._receiver.receive(message["content"].get("data"))
 
 
 _page_comm: PageComm | None = None

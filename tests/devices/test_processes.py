@@ -71,6 +71,11 @@ def test_a_process_of_ones_own_has_its_script_its_notebook_and_its_start(tmp_pat
     assert table.look_up([pid])[pid] == read_process(pid) == GpuProcess(pid)  # it has gone
 
 
+def test_a_notebook_whose_path_no_file_can_have_is_unknown() -> None:
+    with python("-c", "print(flush=True); input()", JPY_SESSION_NAME="a" * 100_000) as pid:
+        assert read_process(pid).notebook == ""
+
+
 def test_a_process_that_has_ended_is_unknown_also_before_its_parent_knows() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

@@ -103,7 +103,10 @@ def test_what_no_page_would_send_changes_nothing_and_the_panel_says_so(page: Pag
     for send in (
         lambda: page.send({"type": "delete", "request": "1", "page": "p"}),
         lambda: page.send(None, "update", state=update, buffer_paths=[]),
+        lambda: page.send(None, "update", state={}, buffer_paths=None),
         lambda: page.send({}, "backbone"),
+        lambda: page.send_data({"method": "custom"}),
+        lambda: page.send_data([]),
     ):
         send()
         assert page.hear_said() == {

@@ -130,6 +130,9 @@ def test_a_name_is_one_that_its_line_can_have(long: Callable[[str], str]) -> Non
         assert f"{name} cannot be a task's name." in long(
             f"get_ipython().run_cell_magic('on_gpu', 'cpu --background {name}', '1')"
         )
+    for name in "a\u202eb", "a" * 100:
+        assert "cannot be a task's name." in long(f"%gpu_launch --background {name} true")
+        assert name not in long("%gpu_tasks")
     assert "slow already runs. Choose another name, or stop it: %gpu_tasks stop slow" in long(
         "%gpu_launch --background slow true"
     )

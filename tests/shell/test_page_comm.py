@@ -38,6 +38,18 @@ def test_messages_that_come_at_once_are_for_one_receiver() -> None:
     assert (len(made), len(heard)) == (1, 3)
 
 
+def test_a_page_that_closes_the_comm_takes_it_from_no_other() -> None:
+    page = PageComm(SimpleNamespace(), lambda _: None)  # type: ignore[arg-type, return-value]
+    page.open()
+    manager, key = page._manager, page._comm.comm_id
+    manager.comm_close(None, None, {"content": {"comm_id": key, "data": {}}})
+    assert manager.comms[key] is page._comm
+    del manager.comms[key]  # as after another comm with this name has failed
+    page.close()
+    page.open()
+    assert manager.comms[key] is page._comm
+
+
 def test_a_message_that_crosses_the_end_does_not_begin_again() -> None:
     """The chip hides as it hears of the end, and says so on the kernel's subshell."""
     heard: list[str] = []
