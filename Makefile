@@ -116,7 +116,8 @@ constraints:
 	{ echo "# What \`make test\` installs. \`make constraints\` renews it (Python 3.11)."; \
 	    build/newest/bin/python -m pip freeze --all --exclude-editable | sed -e '/^pip==/d' -e 's/+.*//'; } > tests/constraints.txt
 
-.venv-demo/installed: pyproject.toml
+# JupyterLab reads a copy of the page's files, so a change of one needs another installation.
+.venv-demo/installed: pyproject.toml $(wildcard hatch_build.py $(addprefix gpu_magic/,labextension/*.json labextension/static/* panel/*.js panel/*.css))
 	@echo "Once: JupyterLab and gpu_magic are installed in .venv-demo, which takes a minute or two."
 	@$(PYTHON) -m venv .venv-demo
 	@.venv-demo/bin/python -m pip install --disable-pip-version-check --editable '.[demo]'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -45,12 +46,20 @@ def test_it_has_the_package_as_it_is_and_nothing_else(wheel: zipfile.ZipFile) ->
     assert tops == {"gpu_magic", f"{version}.data", f"{version}.dist-info"}
 
 
-def test_it_has_what_a_page_loads(wheel: zipfile.ZipFile) -> None:
+def test_what_a_page_loads_is_below_a_hash_of_its_content(wheel: zipfile.ZipFile) -> None:
+    """Browsers keep it for a year."""
     shared = {name.removeprefix(EXTENSION) for name in wheel.namelist() if name.startswith(EXTENSION)}
-    own = {name.removeprefix("gpu_magic/labextension/") for name in _tracked("gpu_magic/labextension")}
-    assert shared == own | {"static/connection.js", "static/panel.css"}
-    assert wheel.read("gpu_magic/panel/panel.js")
-    assert wheel.read(f"{EXTENSION}static/connection.js") == wheel.read("gpu_magic/panel/connection.js")
+    load = Path(json.loads(wheel.read(f"{EXTENSION}package.json"))["jupyterlab"]["_build"]["load"])
+    assert re.fullmatch(r"static/\w{20}/remoteEntry\.js", str(load))
+    own = {f"gpu_magic/panel/{name}" for name in ("connection.js", "panel.css")}
+    own |= _tracked("gpu_magic/labextension/static")
+    sources = {f"{load.parent}/{Path(name).name}": name for name in own}
+    assert shared == {"package.json", "install.json", *sources}
+    for placed, source in sources.items():
+        assert wheel.read(EXTENSION + placed) == (ROOT / source).read_bytes()
+
+
+def test_it_enables_the_extension_of_the_server(wheel: zipfile.ZipFile) -> None:
     config = next(
         name for name in wheel.namelist() if name.endswith("jupyter_server_config.d/gpu_magic.json")
     )

@@ -11,11 +11,12 @@ import socket
 import subprocess
 import sys
 import time
-import tomllib
 import urllib.request
+import zipfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
@@ -297,17 +298,18 @@ class Notebook(Panels):
         return found
 
 
-def install_extension(data: Path) -> None:
-    """Put the prebuilt extension where a server with this folder of data finds it, as the wheel does."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    shared = project["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"]
-    for source, target in shared.items():
-        if not target.startswith("share/jupyter"):
-            continue
-        place = data / Path(target).relative_to("share/jupyter")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
-        copy(ROOT / source, place)
+def install_extension(data: Path, source: Path = ROOT) -> None:
+    """Put the prebuilt extension where a server with this folder of data finds it: out of the wheel of a source tree."""
+    with TemporaryDirectory() as folder:
+        build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder]
+        subprocess.run(build, cwd=source, check=True, capture_output=True)
+        (wheel,) = Path(folder).glob("*.whl")
+        with zipfile.ZipFile(wheel) as opened:
+            for name in opened.namelist():
+                _, is_shared, place = name.partition(".data/data/share/jupyter/")
+                if is_shared:
+                    (data / place).parent.mkdir(parents=True, exist_ok=True)
+                    (data / place).write_bytes(opened.read(name))
 
 
 @contextmanager
