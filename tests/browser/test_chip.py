@@ -155,6 +155,22 @@ def test_the_panel_beside_fits_into_every_window(lab: Lab) -> None:
     expect(notebook.button("Use these")).to_be_in_viewport()
 
 
+def test_it_comes_back_once_the_panel_of_an_ended_kernel_is_closed(lab: Lab) -> None:
+    notebook = open_chip(lab)
+    notebook.chip.click()
+    expect(notebook.panel).to_be_visible()
+    restart(notebook)
+    for _ in range(2):  # after that, the page has looked for gpu_magic in the new kernel
+        notebook.ask("1 + 1")
+    expect(notebook.chip).to_be_hidden()  # the panel is still open
+    notebook.page.locator(".lm-TabBar-tab", has_text="GPUs").locator(".lm-TabBar-tabCloseIcon").click()
+    expect(notebook.panel).to_have_count(0)
+    expect(notebook.chip).to_be_visible()
+    expect(notebook.chip).to_have_text("4 of 4 GPUs free")  # the new kernel has not loaded gpu_magic
+    notebook.chip.click()
+    expect(notebook.page.locator(".gm-machine li")).to_have_count(4)
+
+
 @APPS
 def test_it_goes_with_gpu_magic_and_comes_back(lab: Lab, app: str) -> None:
     notebook = open_chip(lab, app=app)

@@ -178,6 +178,7 @@ class Chip {
   forget() {
     this.endPanel?.();
     this.endPanel = this.beside = undefined;
+    if (!this.isDisposed) this.look(); // the place of an ended kernel's panel is free
   }
 
   dispose() {
