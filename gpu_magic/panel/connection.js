@@ -7,6 +7,15 @@ const comms = (globalThis[Symbol.for("gpu_magic.comms")] ??= new WeakMap());
 const attach = (page) => ({ type: "attach", page }); // panel/messages.py
 const modules = (globalThis[Symbol.for("gpu_magic.modules")] ??= new Map()); // by script
 
+// The notebook's cell with a choice that was clicked before, so that the next choice replaces it. A cell that
+// the user has changed since then stays as it is.
+export function findChoice(notebook) {
+  const cell = notebook.cells.find((one) => one.getMetadata("gpu_magic")?.is_choice);
+  if (!cell || /^(%load_ext gpu_magic\n)?%gpus [\w,:. -]+$/.test(cell.getSource())) return cell;
+  cell.deleteMetadata("gpu_magic");
+  return undefined;
+}
+
 // Calls a function with the source of each cell that a notebook has run. Returns a function that stops this.
 export function afterCells(session, act) {
   let source = "";

@@ -372,16 +372,15 @@ function findNotebook(model) {
 // the cell whose output contains `element`. Returns whether a place was found.
 function writeLine(model, line, element) {
   const notebook = findNotebook(model);
-  const written = notebook.cells.find((cell) => cell.getMetadata("gpu_magic")?.is_choice);
-  if (written && /^%gpus [\w,:. -]+$/.test(written.getSource())) {
-    written.setSource(line);
+  const written = findChoice(notebook);
+  if (written) {
+    written.setSource(written.getSource().replace(/%gpus .*$/, line));
     return true;
   }
   const output = element.closest(".jp-OutputArea")?.querySelector(".gm-fallback")?.dataset.place;
   const isHere = (cell) => output && JSON.stringify(cell.getOutputs?.() ?? []).includes(output);
   const place = model.get("notebook")?.content.activeCellIndex ?? notebook.cells.findIndex(isHere);
   if (place < 0) return false;
-  written?.deleteMetadata("gpu_magic"); // the user has changed that cell, so it stays
   notebook.insertCell(place + 1, { cell_type: "code", source: line, metadata: { gpu_magic: { is_choice: true } } });
   return true;
 }

@@ -77,6 +77,39 @@ def test_a_notebook_that_has_loaded_nothing_shows_the_machine(lab: Lab, app: str
     until(lambda: json.loads(lab.request("gpu_magic/gpus"))["gpus"][3]["kernels"])  # a claim
 
 
+def test_each_use_in_this_notebook_replaces_the_cell_of_the_one_before(lab: Lab) -> None:
+    notebook = lab.open("x = 1", own_page=True)
+
+    def use(gpu: int) -> None:
+        notebook.chip.click()
+        row = notebook.page.locator(".gm-machine li").nth(gpu)
+        row.get_by_role("button", name="Use in this notebook").click()
+        expect(notebook.chip).to_contain_text(f"GPU {gpu}")
+        notebook.page.locator(".lm-TabBar-tab", has_text="GPUs").locator(".lm-TabBar-tabCloseIcon").click()
+
+    def restart() -> None:
+        notebook.page.evaluate("notebook.sessionContext.session.kernel.restart()")
+        expect(notebook.chip).to_have_text("4 of 4 GPUs free")
+
+    use(1)
+    restart()
+    use(2)
+    assert notebook.sources() == [f"{LOAD}\n%gpus 2", "x = 1"]
+    # So does a line that the panel inserts.
+    notebook.chip.click()
+    notebook.row(3).click()
+    notebook.button("insert cell").click()
+    expect(notebook.button("inserted")).to_be_visible()
+    assert notebook.sources() == [f"{LOAD}\n%gpus 2,3", "x = 1"]
+    notebook.page.locator(".lm-TabBar-tab", has_text="GPUs").locator(".lm-TabBar-tabCloseIcon").click()
+    # What the user has changed stays.
+    changed = f"{LOAD}\n%gpus 2,3  # two"
+    notebook.page.evaluate("text => notebook.content.model.sharedModel.cells[0].setSource(text)", changed)
+    restart()
+    use(1)
+    assert notebook.sources() == [f"{LOAD}\n%gpus 1", changed, "x = 1"]
+
+
 def report(page: Page, kernel: str, **use: Any) -> None:
     """Let the server say what a kernel does on the GPUs that it uses, from its next answer on."""
 

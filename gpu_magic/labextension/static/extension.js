@@ -1,7 +1,7 @@
 // Shows the chip of gpu_magic for the current notebook, and its panel beside the notebook. The kernel sends
 // their content. This file follows the notebook's kernels and provides the places. For a kernel that has not
 // loaded gpu_magic, it shows the server's data (machine.js).
-import { afterCells, findComm, openPanel } from "./connection.js";
+import { afterCells, findChoice, findComm, openPanel } from "./connection.js";
 import { listRunning, Machine, MachineChip, MachineTable } from "./machine.js";
 
 // Only after such cells is the kernel asked for gpu_magic.
@@ -120,12 +120,17 @@ class Chip {
     return this.session.session?.kernel;
   }
 
-  // Runs the choice in a new first cell, so that it also takes effect when the notebook is run again.
+  // Runs the choice in the cell of an earlier choice, else in a new first cell, so that it also takes effect
+  // when the notebook is run again.
   async use(gpus) {
     const { content } = this.notebook;
+    const notebook = content.model.sharedModel;
     const source = `%load_ext gpu_magic\n%gpus ${gpus}`;
-    content.model.sharedModel.insertCell(0, { cell_type: "code", source, metadata: { trusted: true } });
-    content.activeCellIndex = 0;
+    const written = findChoice(notebook);
+    if (written) written.setSource(source);
+    else notebook.insertCell(0, { cell_type: "code", source, metadata: { trusted: true, gpu_magic: { is_choice: true } } });
+    content.activeCellIndex = written ? notebook.cells.indexOf(written) : 0;
+    content.deselectAll(); // a selection would also run
     this.app.shell.activateById(this.notebook.id);
     await this.app.commands.execute("notebook:run-cell");
   }
