@@ -14,7 +14,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.browser.lab import write_notebook
+from tests.browser.lab import TOKEN, write_notebook
 from tests.browser.panel import APPS, HIDE, LOAD, PICTURES
 from tests.conftest import LIMIT
 from tests.machine import CARDS, GIB, Driver
@@ -315,7 +315,7 @@ def test_where_the_server_sees_no_gpu_there_is_no_chip_and_it_is_seldom_asked(
     page.clock.install()
     page.reload()
     notebook.wait()
-    until(lambda: asked)
+    until(lambda: page.evaluate("true") and asked)  # which lets the request in
     notebook.run(0)
     page.clock.run_for(60_000)
     expect(notebook.chip).to_be_hidden()
@@ -340,6 +340,46 @@ def test_a_page_that_nobody_sees_asks_nothing(lab: Lab) -> None:
     assert not asked
     page.evaluate(HIDE, False)
     expect(notebook.chip).to_have_text("3 of 4 GPUs free")
+
+
+def test_the_server_is_asked_only_while_its_answer_is_in_sight(lab: Lab) -> None:
+    notebook = lab.open(LOAD, own_page=True)
+    page, asked = notebook.page, list[str]()
+    expect(notebook.chip).to_have_text("4 of 4 GPUs free")
+    page.on("request", lambda request: asked.append(request.url) if "gpu_magic/gpus" in request.url else None)
+    page.clock.install()
+    with page.expect_request("**/gpu_magic/gpus*"):  # again
+        pass
+
+    def is_asked() -> bool:
+        page.evaluate("new Promise(done => new IntersectionObserver(done).observe(document.body))")
+        asked.clear()
+        page.clock.run_for(60_000)
+        return bool(asked)
+
+    page.evaluate("jupyterapp.commands.execute('launcher:create').then(() => true)")
+    expect(notebook.chip).to_be_hidden()
+    assert not is_asked()
+    with page.expect_request("**/gpu_magic/gpus*"):
+        page.evaluate("jupyterapp.shell.activateById(notebook.id)")
+    notebook.run(0)
+    expect(notebook.chip).to_contain_text("CUDA")  # its own kernel sends the figures now
+    assert not is_asked()
+    with page.expect_request("**/gpu_magic/gpus*"):
+        page.evaluate("jupyterapp.shell.activateById('jp-running-sessions')")
+
+
+def test_in_notebook_7_the_server_is_asked_while_its_list_of_kernels_is_in_sight(lab: Lab) -> None:
+    context = lab.browser.new_context()
+    lab.contexts.append(context)
+    page, asked = context.new_page(), list[str]()
+    page.on("request", lambda request: asked.append(request.url) if "gpu_magic/gpus" in request.url else None)
+    page.goto(f"{lab.address}/tree?token={TOKEN}")
+    page.wait_for_function("window.jupyterapp?.started")
+    page.evaluate("jupyterapp.started.then(() => true)")
+    assert not asked
+    with page.expect_request("**/gpu_magic/gpus*"):
+        page.get_by_role("tab", name="Running").click()
 
 
 def test_a_kernel_of_another_language_shows_the_machine_and_chooses_nothing(lab: Lab, tmp_path: Path) -> None:

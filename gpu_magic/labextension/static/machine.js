@@ -30,7 +30,7 @@ function age(seconds) {
   return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
 }
 
-// Asks the server while the page is visible and has viewers, and calls the viewers.
+// Asks the server while the page is visible and a viewer is in sight, and calls these viewers.
 export class Machine {
   constructor(app, { ServerConnection }) {
     this.app = app;
@@ -38,16 +38,26 @@ export class Machine {
     this.settings = app.serviceManager.serverSettings;
     this.gpus = []; // empty: the server sees none, or lacks the extension
     this.simulated = "";
-    this.viewers = new Map(); // functions called after each reading; true: for a table
+    this.viewers = new Map(); // of those in sight, functions called after each reading; true: for a table
     this.isGone = false;
     document.addEventListener("visibilitychange", () => this.ask());
   }
 
-  // Calls a function after each reading. Returns a function that stops this.
-  watch(act, isTable = false) {
-    this.viewers.set(act, isTable);
-    if (isTable || this.viewers.size === 1) this.ask(); // else the server is already asked regularly
-    return () => this.viewers.delete(act);
+  // Calls a function after each reading while an element is in sight. Returns a function that stops this.
+  watch(element, act, isTable = false) {
+    const sight = new IntersectionObserver((entries) => {
+      if (!entries.at(-1).isIntersecting) {
+        this.viewers.delete(act);
+      } else if (!this.viewers.has(act)) {
+        this.viewers.set(act, isTable);
+        if (isTable || this.viewers.size === 1) this.ask(); // else the server is already asked regularly
+      }
+    });
+    sight.observe(element);
+    return () => {
+      sight.disconnect();
+      this.viewers.delete(act);
+    };
   }
 
   async ask() {
@@ -129,20 +139,21 @@ export function question(kernel) {
 // The chip of a notebook whose kernel has not loaded gpu_magic.
 export class MachineChip {
   constructor(machine, element, kernel, open) {
-    Object.assign(this, { machine, element, kernel });
+    Object.assign(this, { machine, kernel });
     element.classList.add("gm-chip-place");
+    element.hidden = false; // so that it is in sight before the first reading
     this.button = element.appendChild(make("button", "gm-chip"));
     Object.assign(this.button, { type: "button", lang: "en", title: "Show the GPUs of this machine" });
     this.button.addEventListener("click", open);
     this.text = this.button.appendChild(make("span"));
     this.state = this.button.appendChild(make("span", "gm-chip-state"));
-    this.stop = machine.watch(() => this.show());
+    this.stop = machine.watch(element, () => this.show());
     this.show();
   }
 
   show() {
     const { gpus, simulated } = this.machine;
-    this.element.hidden = !gpus.length;
+    this.button.hidden = !gpus.length;
     const id = this.kernel()?.id;
     const whole = gpus.filter((gpu) => !gpu.is_split);
     const own = this.machine.of(id);
@@ -170,7 +181,7 @@ export class MachineTable {
     this.mark = this.root.appendChild(make("p", "gm-machine-mark"));
     this.list = this.root.appendChild(make("ul"));
     this.rows = new Map();
-    this.stop = machine.watch(() => this.show(), true);
+    this.stop = machine.watch(this.root, () => this.show(), true);
     this.show();
   }
 
@@ -244,12 +255,13 @@ export function listRunning(machine, managers, { Signal, notebookIcon }) {
   const changed = new Signal(machine);
   const detail = ({ gpus, bytes, idle }) =>
     [bytes === 0 ? `${labels(gpus)}: claimed` : `${labels(gpus)}: ${gib(bytes)} GiB`, idle && `idle ${age(idle)}`].filter(Boolean).join(", ");
+  // Without a viewer in sight, the last reading can be old.
+  const list = () => (machine.viewers.size ? machine.kernels() : []);
+  const textOf = (kernels) => JSON.stringify(kernels.map((kernel) => [kernel.id, detail(kernel), question(kernel)]));
   let shown = "";
   let asked = []; // the kernels that the question before "Shut Down All" has named
   const look = () => {
-    const now = JSON.stringify(machine.kernels().map((kernel) => [kernel.id, detail(kernel), question(kernel)]));
-    if (now !== shown) changed.emit(undefined);
-    shown = now;
+    if (textOf(list()) !== shown) changed.emit(undefined);
   };
   const item = (kernel) => ({
     open: () => {
@@ -262,10 +274,18 @@ export function listRunning(machine, managers, { Signal, notebookIcon }) {
     labelTitle: () => question(kernel),
     detail: () => detail(kernel),
   });
-  machine.watch(look);
+  // In JupyterLab at the side, in Notebook 7 in the page with the files.
+  machine.app.started.then(() => {
+    const view = document.querySelector(".jp-RunningSessions");
+    if (view) machine.watch(view, look);
+  });
   managers.add({
     name: "Kernels with GPUs",
-    running: () => machine.kernels().map(item),
+    running: () => {
+      const kernels = list();
+      shown = textOf(kernels);
+      return kernels.map(item);
+    },
     shutdownAll() {
       const there = machine.kernels().map(({ id }) => id);
       for (const kernel of asked) if (there.includes(kernel.id)) machine.shutDown(kernel);
