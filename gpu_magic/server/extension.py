@@ -25,6 +25,7 @@ from gpu_magic.devices.idle import can_work, is_working, with_idle
 from gpu_magic.devices.machine_reader import MachineReader
 from gpu_magic.devices.model import UNKNOWN, Inventory, Unknown
 from gpu_magic.devices.processes import descends_from
+from gpu_magic.errors import SimulationError
 from gpu_magic.gpus.table import rows
 from gpu_magic.interrupts import unasked
 from gpu_magic.process.view import KernelView, Snapshot
@@ -120,7 +121,10 @@ class Reading:
 
         """
         with unasked():
-            machine = self.reader.inventory()
+            try:
+                machine = self.reader.inventory()
+            except SimulationError as error:  # of the server's environment
+                machine = Inventory(problem=str(error))
         machine = machine.with_claims(self._claims.everybodys())
         cells = {pid: kernel.idle for pid, kernel in kernels.items() if kernel.idle is not UNKNOWN}
         idle = self.reader.idleness.look(machine, time.monotonic(), cells)

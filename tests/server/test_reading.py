@@ -172,3 +172,12 @@ def test_without_a_driver_it_says_why(reading: Reading) -> None:
         answer = reading.read({})
     assert answer["gpus"] == []
     assert answer["problem"]
+
+
+def test_a_machine_that_can_not_be_simulated_is_a_problem_as_any_other(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "8xNothing")
+    answer = reading.read({})
+    assert answer["gpus"] == []
+    assert "8xNothing" in answer["problem"]
