@@ -295,14 +295,14 @@ def test_who_is_not_logged_in_sees_nothing(lab: Lab) -> None:
         urllib.request.urlopen(f"{lab.address}/gpu_magic/gpus", timeout=LIMIT)
 
 
-@pytest.mark.parametrize("answer", [{"status": 200, "json": {"gpus": [], "simulated": ""}}, {"status": 404}])
+@pytest.mark.parametrize(
+    "answer", [{"status": 200, "json": {"gpus": [], "simulated": ""}}, {"status": 403}, {"status": 404}]
+)
 def test_where_the_server_sees_no_gpu_there_is_no_chip_and_it_is_seldom_asked(
     lab: Lab, answer: dict[str, Any]
 ) -> None:
-    """The answers are those of a server without a driver, and of one whose extension is disabled."""
-    lab.harmless.append(
-        r"console: Failed to load resource: the server responded with a status of 404 \(Not Found\)"
-    )
+    """The answers are of a server without a driver, of one that wants a new login, and of one without the extension."""
+    lab.harmless.append(r"console: Failed to load resource: the server responded with a status of 40[34] .*")
     notebook = lab.open("1 + 1", own_page=True)
     page, asked = notebook.page, []
 
@@ -320,7 +320,7 @@ def test_where_the_server_sees_no_gpu_there_is_no_chip_and_it_is_seldom_asked(
     page.clock.run_for(60_000)
     expect(notebook.chip).to_be_hidden()
     (url,) = asked
-    if answer["status"] == 200:  # a driver can be mended
+    if answer["status"] != 404:  # a driver can be mended, and users can log in
         with page.expect_request("**/gpu_magic/gpus*"):
             page.clock.run_for(300_000)
     page.clock.run_for(600_000)

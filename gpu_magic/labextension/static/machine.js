@@ -2,7 +2,7 @@
 // server/extension.py.
 const EVERY = 5000; // milliseconds between two readings, for chips
 const OPEN = 1000; // the same while a table is open
-const SELDOM = 300000; // the same while the server sees no GPU; a driver can start later
+const SELDOM = 300000; // the same without GPUs; a driver can start later, and users can log in again
 const IDLE = 600; // seconds after which a kernel is called idle
 
 // Names on this machine can contain any characters, so they are set as text and never as markup.
@@ -67,9 +67,9 @@ export class Machine {
     let wait = [...this.viewers.values()].some(Boolean) ? OPEN : EVERY;
     try {
       const answer = await this.request(`${this.settings.baseUrl}gpu_magic/gpus?no_track_activity=1`, { cache: "no-store" }, this.settings);
-      this.isGone = [403, 404].includes(answer.status); // the extension is missing, or forbidden to this user
+      this.isGone = answer.status === 404; // the server lacks the extension
       const { gpus, simulated } = answer.ok ? await answer.json() : { gpus: [], simulated: "" };
-      if (answer.ok && !gpus.length) wait = SELDOM;
+      if (!gpus.length) wait = SELDOM;
       Object.assign(this, { gpus, simulated });
     } catch {
       this.gpus = []; // JupyterLab reports that the server has ended
