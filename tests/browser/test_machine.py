@@ -261,9 +261,9 @@ def test_many_gpus_and_hostile_names_fit_into_a_narrow_page(lab: Lab, look: dict
     page.evaluate(
         "([id, path]) => { for (const one of jupyterapp.serviceManager.sessions.running())"
         " if (one.kernel?.id === id) one.path = path; }",
-        [holder, "renamed.ipynb"],
+        [holder, "re\u202enamed.ipynb"],
     )
-    expect(table.get_by_role("button", name="Shut down renamed.ipynb")).to_have_count(16)
+    expect(table.get_by_role("button", name="Shut down re\ufffdnamed.ipynb")).to_have_count(16)
 
 
 def test_a_console_that_is_listed_opens_as_a_console(lab: Lab) -> None:

@@ -13,6 +13,9 @@ function make(tag, className = "", text = "") {
   return element;
 }
 
+// As `printable` of gpu_magic.text: without control characters and direction marks.
+const printable = (text) => text.replace(/[\p{C}\p{Z}]/gu, (one) => (one === " " ? one : "\ufffd"));
+
 // Without the unit, which appears once after used and total, as in the table of %gpus.
 const gib = (bytes) => (bytes === null ? "?" : (bytes / 2 ** 30).toFixed(bytes < 9.95 * 2 ** 30 ? 1 : 0));
 const MOST_NAMED = 4; // GPUs that the chip names one by one
@@ -98,7 +101,7 @@ export class Machine {
       const seconds = gpus[0].kernels[id].idle; // null: unknown; the same for all its GPUs
       const idle = seconds >= IDLE ? seconds : 0;
       const session = named.get(id);
-      const name = session?.path ?? session?.name ?? models.get(id)?.name ?? id;
+      const name = printable(session?.path ?? session?.name ?? models.get(id)?.name ?? id);
       found.push({ id, gpus, bytes, hasMemory: sizes.some((size) => size > 0), idle, isBusy: seconds === 0, session, name });
     }
     return found.sort((one, other) => other.idle - one.idle);
