@@ -7,7 +7,7 @@ import { listRunning, Machine, MachineChip, MachineTable } from "./machine.js";
 // Only after such cells is the kernel asked for gpu_magic.
 const MENTIONS = /gpu_magic|%(gpus|on_gpu|where|to_gpu|to_cpu|gpu_free|gpu_fit|gpu_ps|gpu_panel|gpu_doctor|gpu_launch|gpu_tasks|gpu_cluster|gpu_time)\b/;
 
-// `modules` has what the application's own modules export, by name.
+// `modules` has what is used of the application's own modules, by name: see remoteEntry.js.
 export function makePlugin(modules) {
   const { Widget, IStatusBar, IRunningSessionManagers } = modules;
   // Closing the widget disposes of it.

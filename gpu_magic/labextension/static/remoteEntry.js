@@ -4,17 +4,25 @@
 // 4.7.0a2, Notebook 7.6 and 7.7.0a2.
 (() => {
   const here = document.currentScript.src;
-  const MODULES = [
-    ...["@lumino/widgets", "@lumino/signaling", "@jupyterlab/statusbar", "@jupyterlab/running", "@jupyterlab/services"],
-    ...["@jupyterlab/apputils", "@jupyterlab/ui-components"],
-  ];
+  // What is used of each module.
+  const MODULES = {
+    "@lumino/widgets": ["Widget"],
+    "@lumino/signaling": ["Signal"],
+    "@jupyterlab/statusbar": ["IStatusBar"],
+    "@jupyterlab/running": ["IRunningSessionManagers"],
+    "@jupyterlab/services": ["ServerConnection"],
+    "@jupyterlab/apputils": ["Dialog", "showDialog"],
+    "@jupyterlab/ui-components": ["notebookIcon"],
+  };
   let shared; // the application's own modules: a factory by name and version
 
-  // The application's copy of a module, in the version that the application uses; empty if it has none.
-  async function take(name) {
+  // What is used of the application's copy of a module, in the version that the application uses; undefined
+  // if it has none.
+  async function take([name, used]) {
     const versions = Object.values(shared[name] ?? {});
     const found = versions.find((version) => version.loaded) ?? versions[0];
-    return found ? (await found.get())() : {};
+    const module = found ? (await found.get())() : {};
+    return Object.fromEntries(used.map((one) => [one, module[one]]));
   }
 
   window._JUPYTERLAB ??= {};
@@ -24,7 +32,7 @@
     },
     async get() {
       const { makePlugin } = await import(new URL("extension.js", here));
-      const modules = Object.assign({}, ...(await Promise.all(MODULES.map(take))));
+      const modules = Object.assign({}, ...(await Promise.all(Object.entries(MODULES).map(take))));
       const machine = Object.assign(document.createElement("link"), { rel: "stylesheet", href: new URL("machine.css", here) });
       // The panel's style, until a kernel's style, possibly of another version, replaces it (connection.js).
       const panel = Object.assign(document.createElement("style"), { id: "gpu-magic-style" });
