@@ -142,7 +142,13 @@ export async function openPanel(kernel, comm, values = {}, widgetManager = undef
   values.full_state = answer.state;
   model.widget_manager = widgetManager;
   model.isFollowed = !widgetManager; // the extension looks for the next kernel; else place.js does
-  const makeWidget = await load(answer);
+  let makeWidget;
+  try {
+    makeWidget = await load(answer);
+  } catch (error) {
+    model.close();
+    throw error; // the page's console shows it
+  }
   const widget = makeWidget();
   const end = widget.initialize({ model });
   model.emit("msg:custom", { type: "state", state: answer.state }); // a kernel sent it, so the panel is live
@@ -156,7 +162,9 @@ export async function openPanel(kernel, comm, values = {}, widgetManager = undef
 async function load({ script, style }) {
   if (!modules.has(script)) {
     const url = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
-    modules.set(script, import(url));
+    const loading = import(url);
+    loading.catch(() => modules.delete(script)); // the next look tries again
+    modules.set(script, loading);
   }
   const module = await modules.get(script);
   const element = document.getElementById("gpu-magic-style") ?? document.head.appendChild(document.createElement("style"));

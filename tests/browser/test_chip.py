@@ -155,6 +155,25 @@ def test_the_panel_beside_fits_into_every_window(lab: Lab) -> None:
     expect(notebook.button("Use these")).to_be_in_viewport()
 
 
+def test_a_script_that_could_not_be_loaded_is_loaded_at_the_next_look(lab: Lab) -> None:
+    lab.harmless.append(r"(page error|console): .*(dynamically imported module|blob:none).*")
+    notebook = lab.open(LOAD, "x = 1  # gpu_magic", own_page=True)
+    page = notebook.page
+    # As a policy for content does that forbids such scripts.
+    page.evaluate(
+        "() => { window.make = URL.createObjectURL; URL.createObjectURL = () => { URL.tried = true; return 'blob:none'; }; }"
+    )
+    notebook.run(0)
+    page.wait_for_function("URL.tried")
+    page.evaluate("() => { URL.createObjectURL = make; }")
+    notebook.run(1)
+    expect(notebook.chip).to_contain_text("CUDA")
+    hearers = page.evaluate(
+        "globalThis[Symbol.for('gpu_magic.comms')].get(notebook.sessionContext.session.kernel).hearers.size"
+    )
+    assert hearers == 1  # nothing is left of the first look
+
+
 def test_it_comes_back_once_the_panel_of_an_ended_kernel_is_closed(lab: Lab) -> None:
     notebook = open_chip(lab)
     notebook.chip.click()
