@@ -1,7 +1,8 @@
 """The messages between pages and the kernel: JSON objects, each with a `type`.
 
 The kernel sends
-  state     everything that a page shows (see `PanelState.state`), once a second and after each event.
+  state     everything that a page shows (see `PanelState.state`), once a second, for a chip alone every 5 s,
+            and after each event.
             `pause`: the seconds in which no other state may come, because the kernel does not hear the page
             during a cell
   same      {second, pause}: the state is the same except for these
@@ -12,9 +13,9 @@ The kernel sends
 
 Pages send what `CHECKS` lists:
   look            whether a view is "watched" (visible to a person who used the page in the last ten minutes),
-                  "unwatched" or "hidden", and its open rows; sent when these change, and every 15 s while the
-                  view is watched or, during a cell, not hidden. Unless it is hidden, the answer is a state
-                  with the last minutes.
+                  "unwatched" or "hidden", and its open rows (null: it is a chip, which gets fewer states);
+                  sent when these change, and every 15 s while the view is watched or, during a cell, not
+                  hidden. Unless it is hidden, the answer is a state with the last minutes.
   choose          choose the clicked GPUs as soon as no cell runs. If `restart` is true, restart the kernel
                   if necessary
   wait            choose the clicked GPUs as soon as they are free and no cell runs; `stop_waiting` cancels it
@@ -65,6 +66,10 @@ def _is_keys(value: object) -> bool:
     return isinstance(value, list) and len(value) <= _MOST_OPEN and all(map(_is_name, value))
 
 
+def _is_keys_or_null(value: object) -> bool:
+    return value is None or _is_keys(value)
+
+
 def _is_bool(value: object) -> bool:
     return isinstance(value, bool)
 
@@ -84,7 +89,7 @@ def _is_visibility(value: object) -> bool:
 
 # For each type of message, its other keys with the checks of their values.
 CHECKS: dict[str, dict[str, Callable[[object], bool]]] = {
-    "look": {"view": _is_name, "visibility": _is_visibility, "open": _is_keys},
+    "look": {"view": _is_name, "visibility": _is_visibility, "open": _is_keys_or_null},
     "choose": {"request": _is_text, "restart": _is_bool, "page": _is_name},
     "wait": {"request": _is_text},
     "stop_waiting": {},

@@ -5,8 +5,8 @@ const UNWATCHED = 600000; // milliseconds without input after which a view count
 const INPUT = ["pointermove", "pointerdown", "keydown", "wheel"];
 
 class Visibility {
-  // `open` returns the keys of the rows that are open.
-  constructor(element, store, open = () => []) {
+  // `open` returns the keys of the rows that are open; null for a chip.
+  constructor(element, store, open) {
     this.store = store;
     this.open = open;
     this.view = makeName();
@@ -78,7 +78,7 @@ class ChipView {
     this.button.addEventListener("click", open);
     this.gpus = this.button.appendChild(make("span"));
     this.state = this.button.appendChild(make("span", "gm-chip-state"));
-    this.visibility = new Visibility(element, store);
+    this.visibility = new Visibility(element, store, () => null);
     this.timer = setInterval(() => this.show(), 1000); // no message reports a silence
     store.views.add(this);
     this.show();

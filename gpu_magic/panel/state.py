@@ -43,6 +43,7 @@ __all__ = ["PageViewer", "PanelState", "Viewer", "panel_state"]
 # Jupyter server keeps all messages for a page that has vanished, so states become rare: about 50 in a day.
 _LEASE = 40.0  # seconds
 _SHORTEST_PAUSE, _PART = 60.0, 1 / 8  # seconds, and the part of the time since the end of the lease
+_CHIP_PAUSE = 5.0  # seconds between states for pages that show only a chip
 _MOST_VIEWS = 64  # per viewer, because pages can send anything
 _EXPECTED = ""  # a view that will probably be shown soon and has no name yet
 _log = logging.getLogger("gpu_magic.panel")
@@ -65,6 +66,7 @@ class _View(NamedTuple):
     open: tuple[str, ...]  # the rows that are open
     heard_at: float
     reports_in_cells: bool  # whether the kernel hears its page during a cell
+    is_chip: bool = False
 
 
 class _Sent(NamedTuple):
@@ -186,7 +188,7 @@ class PanelState:
         except GpuMagicError as error:
             self.say(str(error), "error")
 
-    def _look(self, viewer: Viewer, view: str, visibility: str, open: list[str]) -> None:  # noqa: A002
+    def _look(self, viewer: Viewer, view: str, visibility: str, open: list[str] | None) -> None:  # noqa: A002
         with self.lock:
             self._has_answered |= viewer.is_widget
             views = self._views.setdefault(viewer, {})
@@ -198,11 +200,12 @@ class PanelState:
                 views.pop(next(iter(views)))  # the one that was reported longest ago
             # A message on another thread came by a subshell. It would also come during a cell.
             is_on_subshell = threading.current_thread() is not threading.main_thread()
-            views[view] = _View(visibility == "watched", tuple(open), time.monotonic(), is_on_subshell)
+            rows = tuple(open or ())
+            views[view] = _View(visibility == "watched", rows, time.monotonic(), is_on_subshell, open is None)
             # Always answered, so that the page knows that there is a kernel.
             self._send_to(viewer, with_history=True)
             is_visible = any(self._visible(viewer))
-        if set(open) - set(was_open):
+        if set(rows) - set(was_open):
             self.idle.request()  # to find the variables
             self._read_now()
         elif is_visible and not self._sampler.is_running:
@@ -366,9 +369,13 @@ class PanelState:
 
     def _is_due(self, viewer: Viewer) -> bool:
         """Return whether it is time for the next state."""
-        sent = self._sent.get(viewer)
-        is_over = sent is None or sent.next_at <= time.monotonic()
-        return is_over or any(map(self._is_fresh, self._visible(viewer)))
+        now, sent = time.monotonic(), self._sent.get(viewer)
+        fresh = [view for view in self._visible(viewer) if self._is_fresh(view)]
+        if sent is None or any(not view.is_chip for view in fresh):
+            return True
+        if fresh:  # for chips, the latest state was due when it was sent
+            return now - sent.next_at >= _CHIP_PAUSE or sent.next_at <= self.idle.free_since
+        return sent.next_at <= now
 
     def _open_in(self, viewer: Viewer | None) -> set[str]:
         if viewer is None:

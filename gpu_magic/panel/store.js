@@ -1,7 +1,7 @@
 // The state of a panel: the machine as the kernel last sent it, the clicked choice, and a notice. All views
 // of the panel in a page show this state. messages.py lists the messages.
 const ANSWER_LIMIT = 150; // milliseconds without an answer after which a notice says that the kernel is busy
-const SILENCE = 20000; // milliseconds without a message; the kernel sends one a second, or tells the pause
+const SILENCE = 20000; // milliseconds without a message; the kernel sends one in 1 or 5 s, or tells the pause
 const RESTART_TIME = 6000; // milliseconds in which another page or the kernel restarts it
 const NOTHING = { text: "", kind: "info", warnings: [] };
 

@@ -22,6 +22,7 @@ MESSAGES: list[dict[str, Any]] = [
     {"type": "end_process", "pid": 4242, "started": 17, "kill": False},
     {"type": "free"},
     {"type": "attach", "page": "p"},
+    {"type": "look", "view": "v", "visibility": "hidden", "open": None},  # of a chip
 ]
 LOOK, CHOOSE, _, _, _, END, *_ = MESSAGES
 

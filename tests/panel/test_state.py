@@ -403,6 +403,36 @@ def test_a_page_that_nobody_watches_is_told_that_a_cell_runs(
     assert (told["state"]["is_busy"], told["state"]["pause"]) == (True, 0)
 
 
+def test_a_chip_alone_is_read_for_every_five_seconds_and_after_a_cell(
+    clock: Clock, pages: Pages, during: Callable[..., Any]
+) -> None:
+    def heard_of(messages: list[dict[str, Any]]) -> int:
+        """Count the seconds: the panel's own thread can add another message of one."""
+        return len({message.get("state", message)["second"] for message in messages})
+
+    def read_in(seconds: int) -> int:
+        pages.hear()
+        begin = pages.kernel.state()["second"]
+        for _ in range(seconds):
+            clock.now += 1
+            assert pages.kernel.tick()
+        return heard_of([one for one in pages.hear() if one.get("state", one)["second"] > begin])
+
+    def glance() -> None:
+        chip = {"type": "look", "view": "chip", "visibility": "watched", "open": None}
+        by_subshell(lambda: pages.kernel.receive(pages, chip))
+
+    glance()
+    assert read_in(20) == 20  # the panel is also open
+    pages.look("hidden")
+    glance()
+    assert read_in(20) == 4
+    glance()
+    assert heard_of([message for _, message in during(pages, 20)]) == 4
+    assert read_in(1) == 1
+    assert read_in(4) == 0
+
+
 def test_a_state_that_equals_the_last_is_not_sent(clock: Clock, pages: Pages) -> None:
     def told() -> list[dict[str, Any]]:
         clock.now += 1
