@@ -49,7 +49,7 @@ LONGEST_NAME = 60  # characters of a notebook's name
 PLACE = "place"  # older versions do not read such a file as a claim
 
 _BASES = ("/run/lock", "/tmp")  # noqa: S108 - the folder must be open to all users
-_SHARED = stat.S_ISVTX | stat.S_IWOTH | stat.S_IXOTH
+_SHARED = stat.S_ISVTX | stat.S_IROTH | stat.S_IWOTH | stat.S_IXOTH
 _BEING_MADE = 1.0  # seconds within which the process that made a folder opens it to all users
 _LOOK_AGAIN = 0.002  # seconds
 
@@ -202,7 +202,8 @@ class OwnFile:
         """
         with suppress(OSError):
             found = os.stat(f"{self._folder}/{self._name}", follow_symlinks=False)  # noqa: PTH116
-            is_open_to_all = _is_shared(os.stat(self._folder))  # noqa: PTH116
+            # No reader follows a link in place of the folder.
+            is_open_to_all = _is_shared(os.stat(self._folder, follow_symlinks=False))  # noqa: PTH116
             return is_open_to_all and _identity(found) == self._inode and self._opened() is not None
         return False
 

@@ -139,16 +139,33 @@ def test_who_has_claimed_the_gpu_meanwhile_is_said(notebook: Typed, folder: Path
     assert re.search(r"made again\. GPU 1 is now also claimed by you: eval\.ipynb, since \d\d:\d\d\.$", said)
 
 
+def leave_a_link(folder: Path) -> None:
+    folder.symlink_to(folder.rename(folder.with_name("elsewhere")))
+
+
+def remove_the_link(folder: Path) -> None:
+    folder.unlink()
+    folder.with_name("elsewhere").rename(folder)
+
+
+@pytest.mark.parametrize(
+    ("close", "reopen"),
+    [
+        (lambda folder: folder.chmod(0o700), lambda folder: folder.chmod(0o1777)),
+        (lambda folder: folder.chmod(0o1773), lambda folder: folder.chmod(0o1777)),  # nobody else can read it
+        (leave_a_link, remove_the_link),
+    ],
+)
 def test_a_folder_that_is_closed_is_said_once_and_a_claim_is_back_when_it_opens(
-    notebook: Typed, folder: Path
+    notebook: Typed, folder: Path, close: Way, reopen: Way
 ) -> None:
     with stranger() as one:
         claimed = one.sees()
-        folder.chmod(0o700)
+        close(folder)
         assert "Other users can no longer see your claim of GPU 1: " in notebook("pass").text
         assert "claimed by this" not in notebook("%gpus").text
         assert notebook("pass").text == ""
-        folder.chmod(0o1777)
+        reopen(folder)
         assert one.sees() == claimed
         assert notebook("pass").text == ""
         assert current().claims.held == set(claimed)
