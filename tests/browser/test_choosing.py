@@ -384,8 +384,8 @@ def test_it_waits_until_others_have_ended_and_then_chooses(
         panel.click(key)
         panel.button("Wait for it").click()
         panel.exchange()
-        is_told(r"^Waiting for GPU \d, \d+ s: in use by maria.* Next look in \d+ s\.$")
-        expect(waits).to_contain_text(f"Waiting for GPU {key}")
+        is_told(r"^Waiting for SIMULATED GPU \d, \d+ s: in use by maria.* Next look in \d+ s\.$")
+        expect(waits).to_contain_text(f"Waiting for SIMULATED GPU {key}")
         expect(panel.said).to_be_empty()
 
     begin(3)
@@ -400,7 +400,7 @@ def test_it_waits_until_others_have_ended_and_then_chooses(
     for other in (panel.row(0), panel.button("None"), panel.button("Reset"), panel.button("clear")):
         other.click()
         panel.exchange()
-        expect(waits).to_contain_text("Waiting for GPU 1,")
+        expect(waits).to_contain_text("Waiting for SIMULATED GPU 1,")
     panel.click(3)
     expect(panel.panel.locator(".gm-hint")).to_have_text("not applied yet")
     expect(panel.said).to_contain_text("GPU 3 is in use")

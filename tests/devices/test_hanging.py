@@ -359,8 +359,8 @@ def test_a_user_database_and_a_process_that_hang_are_no_driver_that_hangs(
             import gpu_magic
 
             opens = os.open
-            os.open = lambda file, *flags: opens(
-                {str(fifo)!r} if file == "/proc/{process.pid}/cmdline" else file, *flags
+            os.open = lambda file, *flags, **options: opens(
+                {str(fifo)!r} if file == "/proc/{process.pid}/cmdline" else file, *flags, **options
             )
             pwd.getpwuid = lambda uid: threading.Event().wait()
             for _ in range(2):

@@ -81,7 +81,7 @@ def test_what_is_written_is_what_the_page_lists(
     run("%load_ext gpu_magic")
     run("%gpus")
     assert seen == {}
-    run("%gpus 1")
+    run("%gpus 1,0")
     run("%gpu_launch --gpus 2 --background sleeping sleep 600")
     run(START_CUDA)
     run(

@@ -501,7 +501,7 @@ def test_what_lies_in_the_cpu_s_memory_is_on_no_gpu() -> None:
 
 # What is waited for.
 
-HELD = r"Waiting for GPU 3, \d+ s: in use by maria.*\. Next look in \d+ s\."
+HELD = r"Waiting for SIMULATED GPU 3, \d+ s: in use by maria.*\. Next look in \d+ s\."
 
 
 def begin(pages: Pages) -> None:
@@ -515,14 +515,14 @@ def test_it_chooses_between_cells_when_nobody_else_has_the_gpu(pages: Pages) -> 
     begin(pages)
     users = pages.machine.gpus[3].processes
     was, users[:] = users[:], []
-    until(lambda: pages.waiting == "GPU 3: free. Chosen when the kernel is free.")
+    until(lambda: pages.waiting == "SIMULATED GPU 3: free. Chosen when the kernel is free.")
     assert mask() is None  # a cell runs
     users[:] = was  # and somebody else is faster
     pages.kernel._when_idle(before_cell=False)
     until(lambda: re.fullmatch(HELD, pages.waiting))
     assert mask() is None
     users.clear()
-    until(lambda: pages.waiting.startswith("GPU 3: free"))
+    until(lambda: pages.waiting.startswith("SIMULATED GPU 3: free"))
     pages.kernel._when_idle(before_cell=False)
     assert pages.said.startswith("cuda:0 = GPU 3 (")
     assert (mask(), pages.waiting) == ("3", "")
@@ -531,7 +531,7 @@ def test_it_chooses_between_cells_when_nobody_else_has_the_gpu(pages: Pages) -> 
 def test_a_wait_that_is_cancelled_once_the_gpu_is_free_chooses_nothing(pages: Pages) -> None:
     begin(pages)
     pages.machine.gpus[3].processes.clear()
-    until(lambda: pages.waiting.startswith("GPU 3: free"))
+    until(lambda: pages.waiting.startswith("SIMULATED GPU 3: free"))
     pages.send("stop_waiting")
     assert (mask(), pages.waiting) == (None, "")
 
