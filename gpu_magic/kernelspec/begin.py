@@ -28,7 +28,7 @@ from gpu_magic.process.view import read_machine
 from gpu_magic.restart.saved import remember, remembered
 from gpu_magic.shell.arguments import read
 from gpu_magic.shell.extension import print_in_first_cell
-from gpu_magic.text import listed, nearest_option, simulated_title
+from gpu_magic.text import listed, nearest_option, shortened, simulated_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +48,7 @@ _OPTIONS = {
     "model": '"A100"',
 }
 _DRIVER_SECONDS, _LOOK_SECONDS = 5.0, 0.1
+_LONGEST_NAME = 60  # characters
 _MOST_BYTES = 64 << 20  # the largest notebook whose metadata is read
 
 
@@ -167,10 +168,15 @@ def _asked_by_notebook() -> tuple[str, Options] | None:
 def _metadata() -> Any:
     """Return "gpu_magic" of the notebook's metadata; None if there is none.
 
-    The Jupyter server names the notebook in JPY_SESSION_NAME (jupyter_server 2, `get_kernel_env`).
+    The Jupyter server names the notebook in JPY_SESSION_NAME (jupyter_server 2, `get_kernel_env`), and keeps
+    that name for a restart.
     """
     path = Path(os.environ.get("JPY_SESSION_NAME", ""))
     try:
+        if path.suffix == ".ipynb" and path.is_absolute() and path.parent.is_dir() and not path.exists():
+            name = shortened(path.name, _LONGEST_NAME)
+            way = "If you renamed it, shut down its kernel and start it again."
+            raise ChoiceError(f"there is no {name} any more. {way}")
         if path.suffix != ".ipynb" or not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return None
         raw = path.read_bytes()

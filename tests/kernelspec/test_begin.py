@@ -240,6 +240,15 @@ def test_metadata_that_can_not_be_read_is_named_and_not_used(
     assert mask() == "3"
 
 
+def test_a_notebook_that_was_renamed_since_the_kernel_started_is_named(
+    started: Callable[..., str], notebook: Callable[[Any], Path]
+) -> None:
+    """The server keeps the old name for a restart of the kernel."""
+    notebook({"gpu_magic": {"gpus": "2"}}).rename(notebook({}).with_name("new.ipynb"))
+    assert started("3").startswith("Ignored the notebook's metadata: there is no train.ipynb any more.")
+    assert mask() == "3"
+
+
 @pytest.mark.parametrize("name", ["pipe.ipynb", "huge.ipynb", "script.py", f"{'x' * 300}.ipynb"])
 def test_what_is_no_notebook_is_not_read(
     started: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
