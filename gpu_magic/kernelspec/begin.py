@@ -168,8 +168,8 @@ def _asked_by_notebook() -> tuple[str, Options] | None:
 def _metadata() -> Any:
     """Return "gpu_magic" of the notebook's metadata; None if there is none.
 
-    The Jupyter server names the notebook in JPY_SESSION_NAME (jupyter_server 2, `get_kernel_env`), and keeps
-    that name for a restart.
+    The Jupyter server names the notebook in JPY_SESSION_NAME (jupyter_server 2, `get_kernel_env`). With
+    jupyter_client before 8.5, a restart keeps the name of before a rename.
     """
     path = Path(os.environ.get("JPY_SESSION_NAME", ""))
     try:

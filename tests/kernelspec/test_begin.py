@@ -243,7 +243,7 @@ def test_metadata_that_can_not_be_read_is_named_and_not_used(
 def test_a_notebook_that_was_renamed_since_the_kernel_started_is_named(
     started: Callable[..., str], notebook: Callable[[Any], Path]
 ) -> None:
-    """The server keeps the old name for a restart of the kernel."""
+    """A server with jupyter_client before 8.5 keeps the old name for a restart of the kernel."""
     notebook({"gpu_magic": {"gpus": "2"}}).rename(notebook({}).with_name("new.ipynb"))
     assert started("3").startswith("Ignored the notebook's metadata: there is no train.ipynb any more.")
     assert mask() == "3"
