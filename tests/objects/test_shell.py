@@ -14,7 +14,7 @@ import pytest
 import gpu_magic
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.objects.memory import shortage_lines
-from gpu_magic.objects.walk import Budget
+from gpu_magic.objects.walk import Budget, Walker
 from gpu_magic.testing import Machine, simulate
 from tests.eight_gpus import COUNT, Array, EightGpus, NoMemoryError, registered
 
@@ -229,6 +229,14 @@ def test_a_large_variable_leaves_most_of_it_for_those_after_it() -> None:
     with budget.variable("small"):
         assert budget.allows(3)
     assert budget.unfinished == ["a", "b", "c"]
+
+
+def test_a_large_container_of_plain_values_is_left_when_the_time_is_over() -> None:
+    budget = Budget(objects=10**9, seconds=0)
+    for name, rows in ("small", 100), ("large", 20_000):
+        with budget.variable(name):
+            list(Walker(budget=budget).walk([[{"id": row} for row in range(rows)]]))
+    assert budget.unfinished == ["large"]
 
 
 # Out of memory
