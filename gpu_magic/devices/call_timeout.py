@@ -2,7 +2,9 @@
 
 An NVML call can hang for minutes if the driver is in trouble, and Python cannot cancel the call. So a daemon
 thread makes the calls, in order. If one call hangs, other threads make the remaining calls. The thread is
-kept, because a new thread waits milliseconds for its turn on a busy machine.
+kept, because a new thread waits milliseconds for its turn on a busy machine. A thread for each GPU is
+shorter, but reads 8 GPUs 20 % more slowly and 64 GPUs 40 %. `concurrent.futures` joins its threads at exit,
+so a hanging driver would keep the process alive.
 """
 
 from __future__ import annotations

@@ -63,6 +63,27 @@ def test_after_an_interrupt_a_call_that_hangs_is_known_and_one_that_never_began_
     timeout.close()
 
 
+def test_calls_after_a_slow_one_have_a_quarter_of_the_time() -> None:
+    """As when the driver's library takes its time to open: the GPUs after it are well."""
+    timeout, gate = CallTimeout(4 * LIMIT), threading.Event()
+    threading.Timer(0.05, gate.set).start()
+    long_ago = time.monotonic() - 5 * LIMIT
+    assert timeout.call([("slow", gate.wait)], since=long_ago) == [True]
+    timeout.close()
+
+
+def test_a_process_ends_beside_a_driver_that_hangs(fresh: Fresh) -> None:
+    code = """
+        import threading
+        from gpu_magic.devices.nvml import Nvml
+        from gpu_magic.testing import simulate
+        with simulate("2xT4") as machine:
+            machine.hang("nvmlDeviceGetPowerUsage", 1)
+            print([bool(gpu.problem) for gpu in Nvml(timeout=0.5).inventory()])
+    """
+    assert fresh(code) == "[False, True]\n"
+
+
 def test_a_call_that_begins_just_as_the_list_is_given_up_is_known_to_hang() -> None:
     timeout, gate = CallTimeout(60.0), threading.Event()
     given_up, begun = threading.Event(), threading.Event()
