@@ -38,7 +38,8 @@ from gpu_magic.testing import simulate
 simulation = simulate("8xA100-80GB", seed=7)
 machine = simulation.__enter__()
 machine.populate()
-machine.gpus[0].run("ipykernel", "maria", 21 << 30, work=62, age=5400, is_own=True, notebook="evaluate.ipynb")
+kernel = {"work": 62, "age": 5400, "is_same_user": True, "notebook": "evaluate.ipynb"}
+machine.gpus[0].run("ipykernel", "maria", 21 << 30, **kernel)
 machine.gpus[7].lose()
 """
 WIDTH = 1280

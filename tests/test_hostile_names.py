@@ -123,7 +123,7 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "a process's name": lambda text, _: gpus(gpu(of=status(GpuProcess(1, text, "tom", GIB)))),
     "a process's owner": lambda text, _: gpus(gpu(of=status(GpuProcess(1, "a.py", text, GIB)))),
     "a process's notebook": lambda text, _: gpus(
-        gpu(of=status(GpuProcess(1, "ipykernel", "me", GIB, is_own=True, notebook=f"/home/{text}")))
+        gpu(of=status(GpuProcess(1, "ipykernel", "me", GIB, is_same_user=True, notebook=f"/home/{text}")))
     ),
     "a claim's owner": lambda text, _: gpus(gpu(of=status(claims=(Claim(text, 0.0),)))),
     "a claim's notebook": lambda text, _: gpus(gpu(of=status(claims=(Claim("tom", 0.0, 1, text),)))),

@@ -288,7 +288,7 @@ def _read(folder: int, name: str, what: str) -> Found | None:
     file = os.open(name, flags, dir_fd=folder)
     try:
         found = os.fstat(file)
-        is_own = found.st_uid == os.geteuid()
+        is_same_user = found.st_uid == os.geteuid()
         if not stat.S_ISREG(found.st_mode) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return None
         # Only a write lock excludes a reader, and it needs permission to write. So another user's lock cannot
@@ -296,7 +296,7 @@ def _read(folder: int, name: str, what: str) -> Found | None:
         asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
         kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
         if kind == fcntl.F_UNLCK:
-            if is_own:
+            if is_same_user:
                 os.unlink(name, dir_fd=folder)
             return None
         text = os.read(file, _LONGEST_FILE).decode("utf-8", "replace")
@@ -315,7 +315,7 @@ def _read(folder: int, name: str, what: str) -> Found | None:
     if found.st_mode & _HAS_CELLS:
         idle = 0 if found.st_mode & _IN_CELL else max(0, int(now - changed))
     owner, notebook = owner_name(found.st_uid), shortened(notebook, LONGEST_NAME)
-    claim = Claim(owner, since, pid if is_seen else UNKNOWN, notebook, is_own and is_seen, idle)
+    claim = Claim(owner, since, pid if is_seen else UNKNOWN, notebook, is_same_user and is_seen, idle)
     return Found(what, claim, (found.st_ctime_ns, name), rest)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from gpu_magic.claims.folder import LONGEST_NAME, PLACE, Access, Found, NoFolder, OwnFile, read
 from gpu_magic.devices.model import UNKNOWN, Claim, Unknown
-from gpu_magic.devices.processes import descends_from, is_mine
+from gpu_magic.devices.processes import descends_from, is_this_process
 from gpu_magic.errors import NotFreeError
 from gpu_magic.text import shortened
 
@@ -79,12 +79,17 @@ class Claims:
 
         Ancestors and descendants of this process do not count as other processes.
         """
-        return _by_uuid(found for found in self._read() if not _is_ours(found[1].pid))
+        return _by_uuid(found for found in self._read() if not _is_this_process(found[1].pid))
 
     def taken(self) -> dict[str, tuple[Claim, ...]]:
         """Return the claims that `auto` avoids: others' claims, and those of this process's commands."""
         of_processes = [
-            (uuid, replace(claim, owner="this kernel", is_own=False) if _is_ours(claim.pid) else claim)
+            (
+                uuid,
+                replace(claim, owner="this kernel", is_same_user=False)
+                if _is_this_process(claim.pid)
+                else claim,
+            )
             for uuid, claim in self._read()
         ]
         return _by_uuid([*self.of_commands(), *of_processes])
@@ -300,9 +305,9 @@ def _notebook() -> str:
     return "" if is_nameless else shortened(name, LONGEST_NAME)
 
 
-def _is_ours(pid: int | Unknown) -> bool:
+def _is_this_process(pid: int | Unknown) -> bool:
     """Return whether a process is this one or a descendant."""
-    return pid is not UNKNOWN and is_mine(pid)
+    return pid is not UNKNOWN and is_this_process(pid)
 
 
 def _by_uuid(found: Iterable[tuple[str, Claim]]) -> dict[str, tuple[Claim, ...]]:

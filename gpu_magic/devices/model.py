@@ -34,6 +34,7 @@ __all__ = [
     "Vendor",
     "idle_text",
     "parts",
+    "sum_of",
 ]
 
 # An idle GPU of any size can have up to this much memory in use: the driver shows 0.5 to 1 GiB on an idle
@@ -81,7 +82,7 @@ class Claim:
         The number of the process, from the operating system. UNKNOWN if this process cannot see it.
     notebook
         The name of its notebook or script, as its owner wrote it. Empty if there is none.
-    is_own
+    is_same_user
         Whether the process belongs to the user of this process, for example another notebook.
     idle
         Whole seconds in which it has run no cell, and neither it nor a descendant was seen to work on a GPU.
@@ -96,16 +97,18 @@ class Claim:
     since: float
     pid: int | Unknown = UNKNOWN
     notebook: str = ""
-    is_own: bool = False
+    is_same_user: bool = False
     idle: int | Unknown = UNKNOWN
     waits: bool = False
 
     def __str__(self) -> str:
         """Return `claimed by maria: train.ipynb, since 14:02`. For this user's: `claimed by you: …`."""
         what = f": {self.notebook}" if self.notebook else ""
-        how = f"claimed by {'you' if self.is_own else self.owner}{what},"
+        how = f"claimed by {'you' if self.is_same_user else self.owner}{what},"
         if self.waits:
-            waiter = f"your {self.notebook or 'other process'}" if self.is_own else f"{self.owner}{what}"
+            waiter = (
+                f"your {self.notebook or 'other process'}" if self.is_same_user else f"{self.owner}{what}"
+            )
             how = f"kept for {waiter}, waiting"
         idle = f", {text}" if (text := idle_text(self.idle)) else ""
         return printable(f"{how} since {since_text(self.since)}{idle}")
@@ -130,10 +133,11 @@ class GpuProcess:
         The name of its user. UNKNOWN if this process cannot see it.
     memory
         Bytes on this GPU.
-    mine
-        Whether it is this process or a descendant.
-    is_own
-        Whether it belongs to the user of this process, by its effective user ID.
+    is_this_process
+        Whether it is this process or a descendant. UNKNOWN if the driver's numbers are not this process's, as
+        in a container.
+    is_same_user
+        Whether it belongs to the user of this process, by its effective user ID. UNKNOWN likewise.
     notebook
         The path of the notebook whose kernel it is, or whose kernel started it. Only for processes of the
         same user. Empty if there is none, or if it is unknown.
@@ -154,8 +158,8 @@ class GpuProcess:
     name: str | Unknown = UNKNOWN
     owner: str | Unknown = UNKNOWN
     memory: int | Unknown = UNKNOWN
-    mine: bool = False
-    is_own: bool = False
+    is_this_process: bool | Unknown = UNKNOWN
+    is_same_user: bool | Unknown = UNKNOWN
     notebook: str = ""
     started: int | Unknown = UNKNOWN
     age: int | Unknown = UNKNOWN
@@ -216,9 +220,12 @@ class GpuStatus:
         return tuple(process for process in self.processes if not process.is_mps_server)
 
     @property
-    def is_ours(self) -> bool:
+    def used_only_by_us(self) -> bool | Unknown:
         """Whether only this process and its descendants use the GPU. False if no process uses it."""
-        return self.users is not UNKNOWN and bool(self.users) and all(one.mine for one in self.users)
+        if self.users is UNKNOWN:
+            return UNKNOWN
+        answers = {one.is_this_process for one in self.users}
+        return False if False in answers or not answers else UNKNOWN if UNKNOWN in answers else True
 
     @property
     def mps_servers(self) -> tuple[GpuProcess, ...]:
@@ -382,14 +389,17 @@ class Gpu:
         return self.compute_mode in ("Exclusive_Process", "Exclusive_Thread")
 
     @property
-    def is_taken(self) -> bool:
-        """Whether its compute mode excludes this process, because another process seems to use the GPU.
+    def is_taken(self) -> bool | Unknown:
+        """Whether its compute mode excludes this process, because another process uses the GPU.
 
-        With MPS the compute mode does not exclude this process. "Exclusive-mode restrictions are applied to
-        the MPS server, not MPS clients" (CUDA MPS, "System considerations").
+        UNKNOWN if the process can be this one. With MPS the compute mode does not exclude this process.
+        "Exclusive-mode restrictions are applied to the MPS server, not MPS clients" (CUDA MPS, "System
+        considerations").
         """
-        is_shared = bool(self.status.mps_servers)
-        return self.is_exclusive and self.is_busy is True and not self.status.is_ours and not is_shared
+        if not self.is_exclusive or self.is_busy is not True or self.status.mps_servers:
+            return False
+        only_us = self.status.used_only_by_us
+        return UNKNOWN if only_us is UNKNOWN else not only_us
 
     @property
     def is_free(self) -> bool:
@@ -404,6 +414,19 @@ class Gpu:
 
 
 Device = Gpu | MigInstance
+
+
+def sum_of(figures: Iterable[tuple[bool | Unknown, int | Unknown]]) -> int | Unknown:
+    """Return the sum of the figures that count, each after whether it counts.
+
+    UNKNOWN if a figure that counts is UNKNOWN, or if it is UNKNOWN whether one counts.
+    """
+    total = 0
+    for counts, figure in figures:
+        if counts is UNKNOWN or (counts and figure is UNKNOWN):
+            return UNKNOWN
+        total += figure if counts and figure is not UNKNOWN else 0
+    return total
 
 
 def parts(devices: Iterable[Device]) -> tuple[Device, ...]:

@@ -37,11 +37,11 @@ __all__ = [
     "age_of",
     "ancestors_of",
     "descends_from",
-    "is_mine",
+    "is_this_process",
     "name_text",
-    "numbers_are_ours",
     "owner_name",
     "parent_of",
+    "pids_are_local",
     "read_process",
     "read_python_line",
     "start_of",
@@ -77,23 +77,27 @@ class ProcessTable:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[tuple[int, float, int, int], GpuProcess]] = {}
-        self._numbers_are_ours = numbers_are_ours()
+        self._pids_are_local = pids_are_local()
 
     def look_up(self, pids: Iterable[int]) -> dict[int, GpuProcess]:
-        """Return processes by PID. All else is UNKNOWN for one that cannot be seen or has ended."""
-        found = {pid: GpuProcess(pid) for pid in pids}
-        new = {}
-        for pid in found if self._numbers_are_ours else ():
-            with contextlib.suppress(OSError):
+        """Return processes by PID. The name and owner of one that cannot be seen or has ended are UNKNOWN."""
+        if not self._pids_are_local:
+            return {pid: GpuProcess(pid) for pid in pids}
+        found, new = {}, {}
+        for pid in pids:
+            try:
                 stat = os.stat(f"/proc/{pid}")  # noqa: PTH116 - pathlib takes twice as long
-                # With this process's PID, because `mine` differs in a forked child.
-                key = stat.st_ino, stat.st_ctime, stat.st_uid, os.getpid()
-                known, process = self._known.get(pid, (None, found[pid]))
-                if known == key:
-                    owner, age = owner_name(stat.st_uid), age_of(process.started)
-                    found[pid] = replace(process, owner=owner, age=age)
-                else:
-                    new[pid] = key
+            except OSError:
+                found[pid] = _unseen(pid)
+                continue
+            # With this process's PID, because `is_this_process` differs in a forked child.
+            key = stat.st_ino, stat.st_ctime, stat.st_uid, os.getpid()
+            known, process = self._known.get(pid, (None, GpuProcess(pid)))
+            if known == key:
+                owner, age = owner_name(stat.st_uid), age_of(process.started)
+                found[pid] = replace(process, owner=owner, age=age)
+            else:
+                new[pid] = key
         if len(self._known) + len(new) > _MOST_KEPT:  # a kernel can run for weeks and see many processes
             self._known.clear()
         for pid, process in read_processes(new).items():
@@ -130,8 +134,21 @@ def read_process(pid: int) -> GpuProcess:
     return read_processes([pid])[pid]
 
 
+def _unseen(pid: int) -> GpuProcess:
+    """Return a process of this PID namespace that /proc does not show, on Linux.
+
+    It is another user's if /proc hides those (`hidepid`). Otherwise it has ended, and its user is unknown.
+    """
+    with contextlib.suppress(ProcessLookupError, OverflowError):
+        try:
+            os.kill(pid, 0)  # sends nothing
+        except PermissionError:
+            return GpuProcess(pid, is_this_process=False, is_same_user=False)
+    return GpuProcess(pid)
+
+
 def read_processes(pids: Iterable[int]) -> dict[int, GpuProcess]:
-    """Read processes likewise, together, so that several that hang take no longer than one.
+    """Read processes of this PID namespace together, so that several that hang take no longer than one.
 
     The name of a process that hangs is UNKNOWN, and its notebook is empty.
     """
@@ -141,18 +158,23 @@ def read_processes(pids: Iterable[int]) -> dict[int, GpuProcess]:
         with contextlib.suppress(OSError):
             users[pid] = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116
             started = start_of(pid)
-            found[pid] = replace(
-                found[pid], mine=is_mine(pid), is_own=_is_own(pid), started=started, age=age_of(started)
+            found[pid] = GpuProcess(
+                pid,
+                is_this_process=is_this_process(pid),
+                is_same_user=_is_same_user(pid),
+                started=started,
+                age=age_of(started),
             )
-    names = _in_time([(pid, partial(_name_and_notebook, pid, found[pid].is_own)) for pid in users])
+    calls = [(pid, partial(_name_and_notebook, pid, found[pid].is_same_user is True)) for pid in users]
+    names = _in_time(calls)
     for (pid, uid), answer in zip(users.items(), names, strict=True):
         name, notebook = answer or (UNKNOWN, "")
         found[pid] = replace(found[pid], name=name, notebook=notebook, owner=owner_name(uid))
     return found
 
 
-def _name_and_notebook(pid: int, is_own: bool) -> tuple[str | Unknown, str]:
-    return _name(pid), _notebook(pid) if is_own else ""
+def _name_and_notebook(pid: int, is_same_user: bool) -> tuple[str | Unknown, str]:
+    return _name(pid), _notebook(pid) if is_same_user else ""
 
 
 def _in_time(calls: Sequence[tuple[Hashable, Callable[[], Any]]]) -> list[Any]:
@@ -185,8 +207,8 @@ def _find_owner(uid: int) -> None:
         _owners[uid] = f"uid {uid}", time.monotonic() + _FAILED_FOR
 
 
-def numbers_are_ours() -> bool:
-    """Return whether the driver's PIDs are valid in this process. In a container they are the host's."""
+def pids_are_local() -> bool:
+    """Return whether the driver's PIDs are of this PID namespace. In a container they are the host's."""
     try:
         return os.readlink("/proc/self/ns/pid") == _INITIAL_NAMESPACE  # noqa: PTH115
     except OSError:
@@ -227,7 +249,7 @@ def _comm(pid: int) -> str | Unknown:
         return UNKNOWN
 
 
-def is_mine(pid: int) -> bool:
+def is_this_process(pid: int) -> bool:
     """Return whether a process is this one or a descendant (for example a worker of a DataLoader)."""
     me = os.getpid()
     return pid == me or (_has_children() and descends_from(pid, (me,)))
@@ -284,7 +306,7 @@ def age_of(started: int | Unknown) -> int | Unknown:
     return int(max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")))
 
 
-def _is_own(pid: int) -> bool:
+def _is_same_user(pid: int) -> bool:
     """Return whether all user IDs of a process are the real user ID of this process.
 
     The owner of /proc/PID is no answer, because it is root for a process that cannot be dumped.
@@ -365,12 +387,13 @@ class ProcessNames:
 
     def line(self, process: GpuProcess) -> str:
         """Return `maria: train.py, 59.6 GiB, for 3 h, idle 2 h`. For this user's processes: `you: …`."""
-        owner = "this kernel" if process.mine else "you" if process.is_own else process.owner
+        is_here = process.is_this_process is True
+        owner = "this kernel" if is_here else "you" if process.is_same_user is True else process.owner
         memory = "?" if process.memory is UNKNOWN else bytes_text(process.memory)
         facts = [self.name(process), memory]
-        if process.age is not UNKNOWN and not process.mine:
+        if process.age is not UNKNOWN and not is_here:
             facts.append(f"for {age_text(process.age)}")
-        if not process.mine and (idle := idle_text(process.idle)):
+        if not is_here and (idle := idle_text(process.idle)):
             facts.append(idle)
         return printable(f"{'owner unknown' if owner is UNKNOWN else owner}: {', '.join(facts)}")
 

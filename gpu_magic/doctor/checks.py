@@ -174,8 +174,10 @@ def _of_gpu(gpu: Gpu, facts: Facts) -> Finding | None:
             "GPUs", what, "An administrator can make instances. To make one of the whole GPU:", mend
         )
     what = f"{mode}, and another process uses it, so CUDA cannot use it now."
-    if gpu.is_taken and gpus[1:]:
+    if gpu.is_taken is True and gpus[1:]:
         return _aside("GPUs", what, mend=_choose(facts, "auto"))
+    if gpu.is_taken is UNKNOWN:
+        return _aside("GPUs", f"{mode}, and a process uses it. Only if that is this one can CUDA use it.")
     return _wrong("GPUs", what, mend=set_default) if gpu.is_taken else None
 
 
@@ -369,7 +371,7 @@ def check_leftovers(facts: Facts) -> Iterator[Finding]:
     found: dict[int, tuple[GpuProcess, list[str]]] = {}
     for device in () if facts.machine is UNKNOWN else parts(facts.machine.devices):
         for process in () if device.status.users is UNKNOWN else device.status.users:
-            if process.is_own and not process.mine:
+            if process.is_same_user is True and process.is_this_process is False:
                 memory = "memory" if process.memory is UNKNOWN else bytes_text(process.memory)
                 found.setdefault(process.pid, (process, []))[1].append(f"{memory} on {device.label}")
     for pid, (process, held) in found.items():

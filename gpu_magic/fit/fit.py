@@ -295,17 +295,23 @@ def _predicted(make_step: Callable[[], Any], size: int | None, snapshot: Snapsho
     if size and most is not None:
         ends = {"seconds": seconds, "until": began + _SECONDS}
         largest, is_exact = _largest(step.peak, size, parts, most, **ends)
-    fits = {room.name: UNKNOWN if room.left is UNKNOWN else peak <= room.left for room in rooms}
+    fits = {room.name: room.fits(peak) for room in rooms}
     return Fit(parts, size, largest, fits, _verdict(peak, snapshot, rooms, largest, is_exact), step.notes)
 
 
 class _Room(NamedTuple):
-    """A visible GPU, its free bytes, and the bytes left after CUDA's own memory."""
+    """A visible GPU, its free bytes, and the bytes that are left after CUDA's own memory."""
 
     name: str
     label: str
     free: Any  # or UNKNOWN. Then `left` is also UNKNOWN
     left: Any
+    maybe: int = 0  # further bytes, if CUDA already has its memory there, which is unknown
+
+    def fits(self, peak: int) -> bool | Unknown:
+        if self.left is UNKNOWN or self.left < peak <= self.left + self.maybe:
+            return UNKNOWN
+        return bool(peak <= self.left)
 
 
 def _rooms(
@@ -320,15 +326,20 @@ def _rooms(
             continue
         free, processes = device.status.memory_free, device.status.processes
         left: int | Unknown = UNKNOWN
+        maybe = 0
         if free is not UNKNOWN:
             pool = pools.get(LogicalDevice("gpu", index, "cuda"), MemoryPool(0, 0))
             free += present.get(index, 0) + pool.reserved - pool.used
-            mine = () if processes is UNKNOWN else [one.pid for one in processes if one.mine]
-            # In a container the driver's list does not show this process, but its framework knows its memory.
-            has_context = pool.reserved or os.getpid() in mine
+            here = () if processes is UNKNOWN else processes
+            has_context = pool.reserved > 0 or any(
+                one.is_this_process is True and one.pid == os.getpid() for one in here
+            )
+            # In a container the driver's list does not tell which process is this one.
+            can_have = processes is UNKNOWN or any(one.is_this_process is UNKNOWN for one in here)
             left = free - (_WORKSPACES if has_context else _CONTEXT)
+            maybe = _CONTEXT - _WORKSPACES if can_have and not has_context and driver().is_started() else 0
         label = f"{simulated_mark(snapshot.simulated)}{device.label}"
-        rooms.append(_Room(f"cuda:{index}", label, free, left))
+        rooms.append(_Room(f"cuda:{index}", label, free, left, maybe))
     return rooms
 
 
@@ -387,6 +398,9 @@ def _verdict(peak: int, snapshot: Snapshot, rooms: list[_Room], largest: int | N
     if fitting:
         more = [f"{len(fitting) - 4} more"] if len(fitting) > 4 else []  # noqa: PLR2004
         return f"{needs}: fits on {listed(fitting[:4] + more)}.{batch}"
+    if unclear := [one.label for one in known if one.fits(peak) is UNKNOWN]:
+        why = "because the driver does not show whether CUDA already has its memory there"
+        return f"{needs}: whether it fits on {listed(unclear)} is unknown, {why}.{batch}"
     return (
         f"{needs}: fits on no visible GPU. Most free: {known[0].label}, {bytes_text(known[0].free)}.{batch}"
     )

@@ -105,13 +105,14 @@ def _left_out(others: Mapping[Device, str]) -> str:
     return shortened(", ".join(f"{listed(labels)} ({why})" for why, labels in groups.items()), _LONGEST)
 
 
-def _used_by(device: Device, *, is_ours_named: bool = True) -> str:
+def _used_by(device: Device, *, names_this_process: bool = True) -> str:
     """Return who uses a device, and for how long, as far as is known: `in use by maria for 3 h`."""
     there = () if device.status.users is UNKNOWN else device.status.users
-    users = [process for process in there if is_ours_named or not process.mine]
-    owners = {"this kernel" if one.mine else "you" if one.is_own else one.owner for one in users}
+    others = [process for process in there if process.is_this_process is not True]
+    owners = {"you" if one.is_same_user is True else one.owner for one in others}
+    owners |= {"this kernel"} if names_this_process and len(others) < len(there) else set()
     known = sorted(owner for owner in owners if owner is not UNKNOWN)
-    ages = [one.age for one in users if one.age is not UNKNOWN and not one.mine]
+    ages = [one.age for one in others if one.age is not UNKNOWN]
     how_long = f" for {age_text(max(ages))}" if ages else ""
     return f"in use by {listed(known)}{how_long}" if known else f"in use{how_long}"
 
@@ -120,15 +121,15 @@ def held_by(device: Device) -> str:
     """Return who else uses or has claimed a device, in a few words. Empty if nobody is known to."""
     if device.status.claims:
         return _claims_text(device.status.claims)
-    is_others = device.is_busy is True and not device.status.is_ours
-    return _used_by(device, is_ours_named=False) if is_others else ""
+    has_others = device.is_busy is True and device.status.used_only_by_us is not True
+    return _used_by(device, names_this_process=False) if has_others else ""
 
 
 def _claims_text(claims: Iterable[Claim]) -> str:
     """List claims. Those of one user are one claim since the earliest: `a.ipynb and b.ipynb`."""
     groups: dict[tuple[str, bool, bool], list[Claim]] = {}
     for claim in claims:
-        groups.setdefault((claim.owner, claim.is_own, claim.waits), []).append(claim)
+        groups.setdefault((claim.owner, claim.is_same_user, claim.waits), []).append(claim)
     texts = []
     for group in groups.values():
         first = min(group, key=lambda claim: claim.since)
@@ -143,7 +144,7 @@ def check_free(devices: Sequence[Device]) -> None:
     """Raise NotFreeError if somebody else uses or has claimed a device, or if its usage is unknown."""
     others: dict[Device, str] = {}
     for device in devices:
-        is_free = device.is_busy is False or device.status.is_ours
+        is_free = device.is_busy is False or device.status.used_only_by_us is True
         if why := held_by(device) or ("" if is_free else "usage unknown"):
             others[device] = why
     if others:
@@ -212,7 +213,7 @@ def _candidates(
 def _why_not(device: Device, options: Options) -> str:
     """Return why a device cannot be picked: `12.0 GiB free, less than 20GB`. Empty if it can."""
     status, free = device.status, device.status.memory_free
-    if isinstance(device, Gpu) and device.is_taken:
+    if isinstance(device, Gpu) and device.is_taken is not False:
         return "in use by the one process that it allows (Exclusive_Process)"
     if isinstance(device, Gpu) and (why := why_unusable(device)):
         return why.removeprefix("it is ").partition(":")[0]

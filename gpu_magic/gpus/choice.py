@@ -252,7 +252,7 @@ def _free(device: Device) -> str:
 def _others_on(device: Device) -> Iterator[str]:
     """Yield the other users and programs of a device, a sentence each without its full stop."""
     users = () if device.status.users is UNKNOWN else device.status.users
-    others = [process for process in users if not process.mine]
+    others = [process for process in users if process.is_this_process is not True]
     for line in map(ProcessNames(others).line, others):
         yield f"{device.label} is in use by {line}"
     if not users and device.is_busy is True:

@@ -228,6 +228,8 @@ def _everything(pool: tuple[Device, ...], inventory: Inventory) -> tuple[Device,
 
 def _taken(devices: Iterable[Device]) -> list[str]:
     """Return a note for each GPU on which CUDA cannot start while another process uses it."""
-    why = "allows one process at a time (Exclusive_Process), and another one uses it"
-    taken = [gpu for gpu in devices if isinstance(gpu, Gpu) and gpu.is_taken]
-    return [f"{gpu.label} {why}. CUDA cannot start on it until that process ends." for gpu in taken]
+    why = "allows one process at a time (Exclusive_Process), and"
+    taken = [gpu for gpu in devices if isinstance(gpu, Gpu) and gpu.is_taken is not False]
+    who = ["another one" if gpu.is_taken is True else "a process" for gpu in taken]
+    then = "uses it. CUDA cannot start on it until that process ends."
+    return [f"{gpu.label} {why} {one} {then}" for gpu, one in zip(taken, who, strict=True)]

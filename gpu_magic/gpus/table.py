@@ -136,7 +136,8 @@ def _users_by_figures(device: Device, names: ProcessNames) -> tuple[tuple[str, .
     users, lines = device.status.users, list[str]()
     usage: Usage = "unknown"
     if users is not UNKNOWN and users:
-        lines, usage = list(map(names.line, users)), "mine" if device.status.is_ours else "busy"
+        lines = list(map(names.line, users))
+        usage = "mine" if device.status.used_only_by_us is True else "busy"
     elif device.is_busy is True:
         lines, usage = ["in use (owner unknown)"], "busy"
     elif device.is_busy is False:
@@ -178,9 +179,8 @@ def _shares(device: Device) -> MemoryShares:
     mine = others = 0
     for process in () if status.processes is UNKNOWN else status.processes:
         size = 0 if process.memory is UNKNOWN else process.memory
-        mine += size if process.mine else 0
-        # One of an unknown owner, as in a container, can be this process.
-        others += 0 if process.mine or process.owner is UNKNOWN else size
+        mine += size if process.is_this_process is True else 0
+        others += size if process.is_this_process is False else 0
     # The driver can report processes that have more memory than the total.
     return MemoryShares(*(min(1.0, size / total) for size in (mine, others, status.memory_used)))
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Unknown, sum_of
 from gpu_magic.devices.processes import descends_from
 from gpu_magic.errors import CommandFailed
 from gpu_magic.interrupts import uninterrupted
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from gpu_magic.claims.held import Claims
-    from gpu_magic.devices.model import Device
+    from gpu_magic.devices.model import Device, GpuProcess
     from gpu_magic.launch.launchers import Command
     from gpu_magic.launch.process import RunFolder
     from gpu_magic.process.session import Session
@@ -288,6 +288,11 @@ class Task(BackgroundTask):
         """Return whether a process belongs to the command."""
         return descends_from(pid, {one.pid for one in self._guarded})
 
+    def _is_part(self, process: GpuProcess) -> bool | Unknown:
+        """Return whether a process belongs to the command. In a container, each process can."""
+        here = process.is_this_process
+        return here if here is not True else self.has_started(process.pid)
+
     def look(self) -> None:
         """Read the command's use of its GPUs now."""
         ours = {device.identity for device in self.devices}
@@ -303,13 +308,9 @@ class Task(BackgroundTask):
                 continue
             used: int | Unknown = UNKNOWN
             if processes is not UNKNOWN:
-                its = [one.memory for one in processes if one.mine and self.has_started(one.pid)]
-                known = [memory for memory in its if memory is not UNKNOWN]
-                # In a container, each process can be the command's.
-                is_hidden = not its and any(one.owner is UNKNOWN for one in processes)
-                if not is_hidden and len(known) == len(its):
-                    used = sum(known)
-                    self._peaks[uuid] = max(used, self._peaks.get(uuid, 0))
+                used = sum_of((self._is_part(one), one.memory) for one in processes)
+            if used is not UNKNOWN:
+                self._peaks[uuid] = max(used, self._peaks.get(uuid, 0))
             self._use[uuid] = device.status.utilization, used
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
-from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, Unknown
+from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, Unknown, sum_of
 from gpu_magic.errors import GpuMagicError, MeasurementError
 from gpu_magic.frameworks import imported
 from gpu_magic.measure.record import CellUsage, GpuUsage, History, OtherProcess, Sample
@@ -157,7 +157,7 @@ def read(uuids: Collection[str], since: float | None, *, with_energy: bool = Tru
         for pid in memory if one.work is UNKNOWN and since is not None else work:
             who = processes[pid]
             name, owner = ("" if text is UNKNOWN else str(text) for text in (who.name, who.owner))
-            if not (who.mine or who.owner is UNKNOWN or who.is_mps_server):
+            if who.is_this_process is False and who.owner is not UNKNOWN and not who.is_mps_server:
                 others.append(OtherProcess(pid, name or "a process", owner))
     for framework in imported():
         with contextlib.suppress(Exception):  # after a CUDA error, each call can raise it again
@@ -174,10 +174,7 @@ def _own(
     """Return the sum for this process. UNKNOWN if process numbers are hidden, as in a container."""
     if figures is UNKNOWN:
         return UNKNOWN
-    ours = [figure for pid, figure in figures.items() if processes[pid].mine]
-    known = [figure for figure in ours if figure is not UNKNOWN]
-    is_hidden = not ours and any(processes[pid].owner is UNKNOWN for pid in figures)
-    return UNKNOWN if is_hidden or len(known) < len(ours) else sum(known)
+    return sum_of((processes[pid].is_this_process, figure) for pid, figure in figures.items())
 
 
 class Block:

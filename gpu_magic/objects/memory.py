@@ -344,7 +344,9 @@ def _in_use(machine: LazySnapshot) -> dict[LogicalDevice, int]:
 
 def _task_of(process: GpuProcess) -> str:
     """Return `task train of ` if a task of this kernel has started a process. Else empty."""
-    found = (task for task in tasks if process.mine and task.is_running and task.has_started(process.pid))
+    if process.is_this_process is not True:
+        return ""
+    found = (task for task in tasks if task.is_running and task.has_started(process.pid))
     return next((f"task {task.name} of " for task in found), "")
 
 
@@ -378,11 +380,12 @@ def shortage_lines(error: BaseException, shell: Any) -> list[str]:
         back.append(f"{size_text(cached)} that is cached")
     listing = () if gpu is None or gpu.status.processes is UNKNOWN else gpu.status.processes
     processes = sorted(listing, key=lambda one: 0 if one.memory is UNKNOWN else -one.memory)
-    others = [one for one in processes if one.owner is not UNKNOWN and one.pid != os.getpid()]
+    known = [one for one in processes if one.is_this_process is not UNKNOWN]
+    others = [one for one in known if one.pid != os.getpid()]
     line = ProcessNames(others).line
     lines = _first([f"{_task_of(one)}{line(one)}" for one in others])
     # In a container the driver gives the host's PIDs, so any of these processes can be this kernel.
-    unseen = [one for one in processes if one.owner is UNKNOWN]
+    unseen = [one for one in processes if one.is_this_process is UNKNOWN]
     sizes = ("?" if one.memory is UNKNOWN else bytes_text(one.memory) for one in unseen)
     hidden = _first([f"process {one.pid}, {size}" for one, size in zip(unseen, sizes, strict=True)])
     gives = f"would free {listed(back)}." if back else "would free nothing."

@@ -203,7 +203,7 @@ def _process(process: GpuProcess) -> dict[str, Any]:
         "folder": _path_text(folder),  # the folder of that notebook
         # The notebook that started another of the user's own programs.
         "notebook": "" if process.is_kernel else _path_text(process.notebook),
-        "whose": whose if process.mine else "",
+        "whose": whose if process.is_this_process is True else "",
         "owner": "" if process.owner is UNKNOWN else printable(process.owner),
         "age": ", ".join(filter(None, (age, idle_text(process.idle)))),
         "memory": "" if process.memory is UNKNOWN else bytes_text(process.memory),

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.devices.model import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, Unknown, sum_of
 from gpu_magic.errors import ChoiceError, PlacementError
 from gpu_magic.frameworks.target import LogicalDevice, Target
 from gpu_magic.process.find import find
@@ -152,8 +152,6 @@ def used_by_us(device: LogicalDevice, machine: LazySnapshot) -> int | Unknown:
     """Return the bytes of this process and its children on a GPU, as the driver reports them."""
     gpu = _real(device, machine)
     processes = UNKNOWN if gpu is None else gpu.status.processes
-    if processes is UNKNOWN:
+    if processes is UNKNOWN or all(process.is_this_process is False for process in processes):
         return UNKNOWN
-    mine = [process.memory for process in processes if process.mine]
-    known = [size for size in mine if size is not UNKNOWN]
-    return sum(known) if mine and len(known) == len(mine) else UNKNOWN
+    return sum_of((process.is_this_process, process.memory) for process in processes)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN, GpuProcess, idle_text
-from gpu_magic.devices.processes import ProcessNames, numbers_are_ours, read_process, start_of
+from gpu_magic.devices.processes import ProcessNames, pids_are_local, read_process, start_of
 from gpu_magic.errors import ProcessError, show_as
 from gpu_magic.process.session import current
 from gpu_magic.process.tasks import tasks
@@ -65,14 +65,16 @@ def _find_manager(process: GpuProcess) -> Manager | None:
     """Return the part of this kernel that started a process. None if this kernel did not start it."""
     if process.started is not UNKNOWN and start_of(process.pid) is UNKNOWN:  # its name and start are cached
         return Manager("ended", "only its parent has not noticed")
+    if process.is_this_process is UNKNOWN:  # its number is not of this PID namespace
+        return None
     if process.pid == os.getpid():
         restarts = "Jupyter's Kernel menu restarts it or shuts it down"
         return Manager("this kernel", f"%gpu_free gives memory back, and {restarts}")
     for task in tasks:
-        if process.mine and task.is_running and task.has_started(process.pid):
+        if process.is_this_process and task.is_running and task.has_started(process.pid):
             return Manager(f"task {task.name}", f"%gpu_tasks stop {task.name} ends it")
     found = next(filter(None, (find(process) for find in finders)), None)
-    return found or (Manager("started by this kernel") if process.mine else None)
+    return found or (Manager("started by this kernel") if process.is_this_process else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ def my_processes() -> OwnProcesses:
     """
     session = current()
     machine = read_machine(session)
-    is_clear = machine.simulated or numbers_are_ours()
+    is_clear = machine.simulated or pids_are_local()
     container = "" if is_clear else "In a container, the driver's process numbers are those of the host."
     if problem := machine.problem or machine.limitation or container:
         raise ProcessError(f"Which processes are yours is unknown here. {problem}")
@@ -203,14 +205,15 @@ def my_processes() -> OwnProcesses:
         devices += gpu.mig if gpu.is_split else [gpu]
     for device in devices:
         for process in () if device.status.users is UNKNOWN else device.status.users:
-            if process.is_own or process.mine:
+            if True in (process.is_same_user, process.is_this_process):
                 found.setdefault(process.pid, process)
                 memory[process.pid][device] = process.memory
         for claim in device.status.claims:
-            if claim.is_own and claim.pid is not UNKNOWN and device not in memory[claim.pid]:
+            if claim.is_same_user and claim.pid is not UNKNOWN and device not in memory[claim.pid]:
                 process = session.reader.look_up(claim.pid)
-                if not process.is_own:  # on a simulated machine the process is unknown
-                    process = GpuProcess(claim.pid, claim.notebook or UNKNOWN, claim.owner)
+                if process.is_same_user is not True:  # on a simulated machine the process is unknown
+                    name = claim.notebook or UNKNOWN
+                    process = GpuProcess(claim.pid, name, claim.owner, is_this_process=False)
                 found.setdefault(claim.pid, replace(process, idle=claim.idle))
                 memory[claim.pid][device] = None
     names, processes = ProcessNames(found.values()), []
@@ -258,7 +261,8 @@ def end_process(
 def next_step(process: GpuProcess) -> str:
     """Return the next step to end a process: nothing, "end", "wait" for its end, or "kill"."""
     manager = _find_manager(process)
-    if not _CAN_END or not process.is_own or process.started is UNKNOWN or (manager and manager.how_to_end):
+    is_another = process.is_same_user is not True or process.started is UNKNOWN
+    if not _CAN_END or is_another or (manager and manager.how_to_end):
         return ""
     asked_at = _asked.get((process.pid, process.started))
     return "end" if asked_at is None else "kill" if time.monotonic() - asked_at >= PATIENCE else "wait"
@@ -298,7 +302,7 @@ def _check(pid: int, started: int | Unknown, *, kill: bool) -> None:
         raise ProcessError(f"Process {pid} is {own.what}: {own.how_to_end}.")
     if there.simulated:
         raise ProcessError(f"Process {pid} cannot be ended: the GPUs here are SIMULATED.")
-    if not now.is_own:
+    if now.is_same_user is not True:
         raise ProcessError(f"Process {pid} is not yours, so you cannot end it from here.")
     if now.started != started:
         raise ProcessError(f"Process {pid} is not the one that was shown. Nothing was sent to it.")

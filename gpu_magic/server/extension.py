@@ -23,7 +23,7 @@ from tornado import web
 from gpu_magic.claims.held import Claims
 from gpu_magic.devices.idle import can_work, is_working, with_idle
 from gpu_magic.devices.machine_reader import MachineReader
-from gpu_magic.devices.model import UNKNOWN, Inventory, Unknown
+from gpu_magic.devices.model import UNKNOWN, Inventory, Unknown, sum_of
 from gpu_magic.devices.processes import descends_from
 from gpu_magic.errors import SimulationError
 from gpu_magic.gpus.table import rows
@@ -33,7 +33,7 @@ from gpu_magic.process.view import KernelView, Snapshot
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from gpu_magic.devices.model import Device
+    from gpu_magic.devices.model import Device, GpuProcess
 
 __all__ = ["GpusHandler", "Kernel", "Reading", "seconds_since_cell"]
 
@@ -154,10 +154,14 @@ class Reading:
 
 
 def _as_anybodys(device: Any) -> Any:
-    """Return a device without `mine` on its processes, because kernels are child processes of this server."""
+    """Return a device with no process of this server's, because the kernels are its child processes."""
     status = device.status
     if status.processes is not UNKNOWN:
-        status = replace(status, processes=tuple(replace(one, mine=False) for one in status.processes))
+        theirs = [
+            one if one.is_this_process is UNKNOWN else replace(one, is_this_process=False)
+            for one in status.processes
+        ]
+        status = replace(status, processes=tuple(theirs))
     parts = {"mig": tuple(map(_as_anybodys, device.mig))} if getattr(device, "mig", ()) else {}
     return replace(device, status=status, **parts)
 
@@ -166,17 +170,26 @@ def _kernels_on(device: Device, kernels: Iterable[int]) -> Iterator[tuple[int, d
     """Yield the kernels that use or claim a device, by PID, with what they and their descendants do on it."""
     status = device.status
     users = () if status.users is UNKNOWN else status.users
-    # In a container, any of the processes can be the kernel's.
-    is_clear = status.users is not UNKNOWN and all(one.is_seen for one in users)
     for pid in kernels:
-        its = [one for one in users if one.is_own and (one.pid == pid or descends_from(one.pid, (pid,)))]
+        parts = [(_is_part(one, pid), one) for one in users]
+        its = [one for is_part, one in parts if is_part is True]
         if its or any(claim.pid == pid for claim in status.claims):
-            sizes = [one.memory for one in its]
-            is_known = UNKNOWN not in sizes and (its or is_clear)
+            memory = (
+                UNKNOWN
+                if status.users is UNKNOWN
+                else sum_of((is_part, one.memory) for is_part, one in parts)
+            )
             works = is_working(its, status)
             if works is False and can_work(status, only_unseen=True):
                 works = UNKNOWN
-            yield pid, {"memory": sum(sizes) if is_known else None, "is_working": _known(works)}
+            yield pid, {"memory": _known(memory), "is_working": _known(works)}
+
+
+def _is_part(process: GpuProcess, pid: int) -> bool | Unknown:
+    """Return whether a process is a kernel or its descendant. In a container, each process can be."""
+    if process.is_this_process is UNKNOWN:
+        return UNKNOWN
+    return process.is_same_user is True and (process.pid == pid or descends_from(process.pid, (pid,)))
 
 
 def _known(figure: Any) -> Any:

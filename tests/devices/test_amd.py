@@ -199,7 +199,7 @@ def test_all_figures_are_read(ask: Ask) -> None:
         "power": 140,
         "claims": [],
     }
-    assert (process["pid"], process["memory"], process["mine"]) == (os.getpid(), 59 * GIB, False)
+    assert (process["pid"], process["memory"], process["is_this_process"]) == (os.getpid(), 59 * GIB, False)
     assert (process["owner"] is None) == IN_CONTAINER
     known = ("index", "uuid", "name", "bus_id", "memory_total", "vendor", "minor", "hip_id", "problem")
     assert [gpu[name] for name in known] == [

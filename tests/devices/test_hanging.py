@@ -387,7 +387,7 @@ def test_a_user_database_and_a_process_that_hang_are_no_driver_that_hangs(
             for _ in range(2):
                 (gpu,) = gpu_magic.gpus()
                 (one,) = gpu.status.processes
-                print([gpu.problem, one.pid, one.memory >> 30, one.name, one.owner, one.is_own])
+                print([gpu.problem, one.pid, one.memory >> 30, one.name, one.owner, one.is_same_user])
             """,
             **(amd_environment(native_amd, state) if is_amd else environment(native, state)),
         )

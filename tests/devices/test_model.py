@@ -12,9 +12,10 @@ from gpu_magic.devices.model import UNKNOWN, Claim, Gpu, GpuProcess, GpuStatus, 
 from gpu_magic.testing import simulate
 
 GIB = 1 << 30
-JOB = GpuProcess(7, "train.py", "maria")
+JOB = GpuProcess(7, "train.py", "maria", is_this_process=False)
+HIDDEN = GpuProcess(7)  # in a container
 SERVER = GpuProcess(8, "nvidia-cuda-mps-server", "root")
-OURS = GpuProcess(9, "ipykernel", "maria", mine=True)
+OURS = GpuProcess(9, "ipykernel", "maria", is_this_process=True)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,8 @@ def test_a_gpu_is_busy_by_its_figures(used: Any, work: Any, processes: Any, is_b
         ("Exclusive_Process", (JOB, SERVER), False),
         ("Exclusive_Process", (OURS,), False),
         ("Exclusive_Process", (OURS, JOB), True),
+        ("Exclusive_Process", (HIDDEN,), UNKNOWN),
+        ("Exclusive_Process", (HIDDEN, JOB), True),
         ("Exclusive_Process", (), False),
         ("Default", (JOB,), False),
     ],
@@ -105,5 +108,5 @@ def test_a_place_among_those_who_wait_says_whose_it_is() -> None:
         return str(Claim("maria", 0.0, waits=True, **more)).partition(", waiting since ")[0]
 
     assert said(notebook="b.ipynb") == "kept for maria: b.ipynb"
-    assert said(notebook="b.ipynb", is_own=True) == "kept for your b.ipynb"
-    assert (said(), said(is_own=True)) == ("kept for maria", "kept for your other process")
+    assert said(notebook="b.ipynb", is_same_user=True) == "kept for your b.ipynb"
+    assert (said(), said(is_same_user=True)) == ("kept for maria", "kept for your other process")

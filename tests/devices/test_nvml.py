@@ -165,8 +165,13 @@ def test_more_processes_than_one_call_lists_are_all_read(nvml: Nvml) -> None:
         gpu.run("mine.py", "maria", GIB, pid=os.getpid())
         *workers, hidden, mine = nvml.inventory()[0].status.processes
         assert {one.pid: one.memory for one in workers} == {p.pid: p.memory for p in gpu.processes[:140]}
-        assert (hidden.memory, hidden.owner, hidden.name, hidden.mine) == (UNKNOWN, "tom", "train.py", False)
-        assert mine.mine
+        assert (hidden.memory, hidden.owner, hidden.name, hidden.is_this_process) == (
+            UNKNOWN,
+            "tom",
+            "train.py",
+            False,
+        )
+        assert mine.is_this_process
         counters = nvml.counters([gpu.uuid], 0)[gpu.uuid]
         assert counters.work == dict.fromkeys([one.pid for one in workers], 1)
         assert counters.memory == {one.pid: one.memory for one in (*workers, hidden, mine)}

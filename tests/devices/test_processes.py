@@ -61,7 +61,12 @@ def test_a_process_of_ones_own_has_its_script_its_notebook_and_its_start(tmp_pat
         assert isinstance(found.started, int)
         since_boot = psutil.Process(pid).create_time() - psutil.boot_time()
         assert found.started / os.sysconf("SC_CLK_TCK") == pytest.approx(since_boot, abs=2)
-        assert (found.name, found.mine, found.is_own, found.notebook) == ("train.py", True, True, notebook)
+        assert (found.name, found.is_this_process, found.is_same_user, found.notebook) == (
+            "train.py",
+            True,
+            True,
+            notebook,
+        )
         assert isinstance(found.age, int)
         assert 0 <= found.age <= LIMIT
         if IN_CONTAINER:  # the driver's numbers are the host's, so nothing may be told of them
@@ -86,10 +91,10 @@ def test_a_process_that_has_ended_is_unknown_also_before_its_parent_knows() -> N
 def test_a_process_of_another_user_has_its_age_and_no_notebook() -> None:
     with another_users(JPY_SESSION_NAME="x") as (pid, _):
         found = read_process(pid)
-    assert (found.is_own, found.notebook) == (False, "")
+    assert (found.is_same_user, found.notebook) == (False, "")
     assert found.age is not UNKNOWN
     init = read_process(1)
-    assert not init.mine
+    assert not init.is_this_process
     assert init.owner == psutil.Process(1).username()
     assert init.name is not UNKNOWN
 
@@ -97,7 +102,7 @@ def test_a_process_of_another_user_has_its_age_and_no_notebook() -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
 def test_a_process_that_somebody_else_has_started_with_our_rights_is_not_ones_own() -> None:
     with python("-c", f"import os; os.setresuid(65534, 0, 0); {WAITS.replace(chr(10), '; ')}") as pid:
-        assert not read_process(pid).is_own
+        assert not read_process(pid).is_same_user
 
 
 @sees_processes
@@ -135,7 +140,7 @@ def test_processes_that_hang_and_a_slow_user_database_are_waited_for_once(
 
             pwd.getpwuid = find
             for _ in range(3):
-                print([(one.name, one.owner, one.is_own, one.age >= 0) for one in read_processes(pids).values()])
+                print([(one.name, one.owner, one.is_same_user, one.age >= 0) for one in read_processes(pids).values()])
             print(threading.active_count(), owner_name(65534))
             answers.set()
             files.clear()
@@ -195,7 +200,7 @@ def test_a_process_descends_from_those_above_it_alone() -> None:
                 descends_from(grandchild, ancestors)
                 for ancestors in ({child.pid}, {os.getpid(), another.pid}, {another.pid}, {grandchild}, ())
             ]
-            is_mine = [read_process(pid).mine for pid in (os.getpid(), grandchild, os.getppid())]
+            is_mine = [read_process(pid).is_this_process for pid in (os.getpid(), grandchild, os.getppid())]
             another.kill()
         os.kill(grandchild, signal.SIGKILL)
     assert found == [True, True, False, False, False]
@@ -263,8 +268,8 @@ def test_the_table_calls_kernels_of_ones_own_by_their_notebooks(
     processes: list[tuple[str, str, int, bool, str]], shown: list[str]
 ) -> None:
     with simulate("4xA100-80GB", clock=0) as machine:
-        for gpu, (name, owner, age, is_own, notebook) in zip(machine.gpus, processes, strict=False):
-            gpu.run(name, owner, 12 * GIB, age=age, is_own=is_own, notebook=notebook)
+        for gpu, (name, owner, age, is_same_user, notebook) in zip(machine.gpus, processes, strict=False):
+            gpu.run(name, owner, 12 * GIB, age=age, is_same_user=is_same_user, notebook=notebook)
         gpus = gpu_magic.gpus()
         rows = repr(gpus).split("\n\n")[0].split("\n")[2:]
         assert [line.rpartition("  ")[2] for line in rows if not line.endswith("free")] == shown
@@ -280,7 +285,7 @@ def test_the_table_calls_kernels_of_ones_own_by_their_notebooks(
 @given(st.lists(st.text(alphabet="ab/", min_size=1, max_size=9), min_size=1, max_size=6, unique=True))
 def test_notebooks_are_told_apart(paths: list[str]) -> None:
     processes = [
-        GpuProcess(number, "ipykernel", "maria", UNKNOWN, is_own=True, notebook=path)
+        GpuProcess(number, "ipykernel", "maria", UNKNOWN, is_same_user=True, notebook=path)
         for number, path in enumerate(paths)
     ]
     names = ProcessNames(processes)
@@ -289,7 +294,7 @@ def test_notebooks_are_told_apart(paths: list[str]) -> None:
 
 @given(st.text(min_size=1, max_size=90))
 def test_hostile_notebooks_stay_one_line(notebook: str) -> None:
-    process = GpuProcess(7, "ipykernel", "maria", UNKNOWN, is_own=True, notebook=notebook)
+    process = GpuProcess(7, "ipykernel", "maria", UNKNOWN, is_same_user=True, notebook=notebook)
     line = ProcessNames([process]).line(process)
     assert line.isprintable()
     assert len(line) < 60

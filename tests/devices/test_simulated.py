@@ -101,7 +101,7 @@ def test_a_machine_is_one_that_can_be() -> None:
     assert len(powers) == 3  # it changes within a second
     machine.populate()
     processes = [process for one in machine.gpus for process in one.processes]
-    assert sum(process.is_own for process in processes) == 1  # of many kernels
+    assert sum(process.is_same_user for process in processes) == 1  # of many kernels
     other = gpu.run("ipykernel", "tom", GIB, notebook="private.ipynb")
     assert machine.look_up([other.pid])[other.pid].notebook == ""
     (split,) = Machine("1xA100-80GB(3g.40gb)").gpus

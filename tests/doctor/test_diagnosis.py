@@ -120,7 +120,7 @@ def test_what_was_checked_is_called_fine_unless_it_has_a_finding() -> None:
 def test_what_this_user_has_on_gpus() -> None:
     with simulate("1xA100-80GB") as machine:
         path = "/home/maria/work/train.ipynb"
-        machine.gpus[0].run("ipykernel", "maria", 12 << 30, is_own=True, notebook=path, pid=4711)
+        machine.gpus[0].run("ipykernel", "maria", 12 << 30, is_same_user=True, notebook=path, pid=4711)
         machine.gpus[0].run("other.py", "tom", 1 << 30)
         found = gpu_magic.gpus()
     (simulated,) = check_leftovers(Facts(found))
@@ -138,7 +138,7 @@ def test_what_this_user_has_on_gpus() -> None:
 
 def test_a_path_without_an_end_is_shown_by_its_end() -> None:
     with simulate("1xA100-80GB") as machine:
-        machine.gpus[0].run("ipykernel", "me", 1, is_own=True, notebook=f"{'a' * 100_000}/train.ipynb")
+        machine.gpus[0].run("ipykernel", "me", 1, is_same_user=True, notebook=f"{'a' * 100_000}/train.ipynb")
         (found,) = check_leftovers(Facts(gpu_magic.gpus()))
     assert len(found.what) < 250
     assert "aa/train.ipynb (pid " in found.what

@@ -19,7 +19,7 @@ from gpu_magic.frameworks.base import MemoryPool
 from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.process.session import current
 from gpu_magic.process.view import take_snapshot
-from gpu_magic.testing import simulate
+from gpu_magic.testing import simulate, start_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,7 +125,7 @@ def test_what_the_framework_has_taken_and_does_not_use_is_room_for_the_step() ->
     [
         (GpuProcess(31337), 60 * GIB, 200 << 20),  # in a container: the framework knows that CUDA has started
         (GpuProcess(31337), 0, GIB),
-        (GpuProcess(31337, mine=True), 0, GIB),  # only a child has memory there
+        (GpuProcess(31337, is_this_process=True), 0, GIB),  # only a child has memory there
     ],
 )
 def test_the_context_is_taken_off_unless_this_process_has_one_there(
@@ -138,6 +138,17 @@ def test_the_context_is_taken_off_unless_this_process_has_one_there(
     pools = {LogicalDevice("gpu", 0, "cuda"): MemoryPool(0, reserved)}
     (room,) = _rooms(replace(snapshot, gpus=(gpu,)), {}, pools)
     assert room.free - room.left == context
+
+
+def test_in_a_container_it_is_unknown_whether_a_step_fits_that_needs_what_cuda_may_have_already() -> None:
+    with simulate("1xA100-80GB") as machine:
+        machine.gpus[0].run("", UNKNOWN, GIB)
+        (before,) = _rooms(take_snapshot(current()), {}, {})
+        start_cuda()
+        (room,) = _rooms(snapshot := take_snapshot(current()), {}, {})
+    assert (before.left, before.fits(before.left + 1)) == (room.left, False)  # CUDA has not started
+    assert [room.fits(room.left + more) for more in (0, 1, GIB)] == [True, UNKNOWN, False]
+    assert "GPU 0 is unknown, because" in _verdict(room.left + 1, snapshot, [room], None, False)
 
 
 def test_a_fit_shows_itself() -> None:

@@ -14,8 +14,8 @@ from gpu_magic.gpus.select import select
 from tests.gpus.machines import GIB, gpu, machine, unreadable
 
 CLAIM = Claim("chen", 0.0, 4711, "eval.ipynb")
-OURS = GpuProcess(11, "ipykernel", "maria", 40 * GIB, mine=True, is_own=True)
-OTHERS = GpuProcess(12, "train.py", "tom", 20 * GIB)
+OURS = GpuProcess(11, "ipykernel", "maria", 40 * GIB, is_this_process=True, is_same_user=True)
+OTHERS = GpuProcess(12, "train.py", "tom", 20 * GIB, is_this_process=False)
 
 
 def used(index: int, *processes: GpuProcess) -> Gpu:
@@ -52,7 +52,10 @@ def test_who_holds_which_is_said_in_one_line() -> None:
 
 
 def test_claims_of_one_user_on_a_gpu_are_said_together() -> None:
-    a, b = Claim("ben", 60.0, 1, "a.ipynb", is_own=True), Claim("ben", 0.0, 2, "b.ipynb", is_own=True)
+    a, b = (
+        Claim("ben", 60.0, 1, "a.ipynb", is_same_user=True),
+        Claim("ben", 0.0, 2, "b.ipynb", is_same_user=True),
+    )
     claimed = replace(gpu(1), status=replace(gpu(1).status, claims=(a, CLAIM, b)))
     with pytest.raises(NotFreeError) as error:
         chosen("1", claimed)

@@ -103,7 +103,7 @@ def without_memory(whole: Gpu, busy: int = 0, processes: tuple[GpuProcess, ...] 
     return replace(whole, memory_total=UNKNOWN, status=status)
 
 
-TRAIN = GpuProcess(4711, "train.py", "maria", UNKNOWN)
+TRAIN = GpuProcess(4711, "train.py", "maria", UNKNOWN, is_this_process=False)
 NOT_KNOWN = "{} not report memory in use, so whether it is free is unknown."
 
 
@@ -162,7 +162,7 @@ def test_auto_takes_no_exclusive_gpu_that_another_process_uses() -> None:
     )
 
 
-@pytest.mark.parametrize("processes", [(), (replace(TRAIN, mine=True),)])
+@pytest.mark.parametrize("processes", [(), (replace(TRAIN, is_this_process=True),)])
 def test_auto_takes_an_exclusive_gpu_that_no_other_process_uses(processes: tuple[GpuProcess, ...]) -> None:
     there = machine(exclusive(gpu(0, 2 * len(processes)), *processes), gpu(1, 20, 30))
     assert select(parse("auto"), there, (None, None)).devices == (there[0],)

@@ -39,7 +39,7 @@ def machine(shell: InteractiveShell) -> Iterator[Machine]:
 
 
 def run_own(machine: Machine, notebook: str, name: str = "ipykernel", **more: int) -> None:
-    machine.gpus[1].run(name, "maria", 1 << 30, is_own=True, notebook=notebook, **more)
+    machine.gpus[1].run(name, "maria", 1 << 30, is_same_user=True, notebook=notebook, **more)
 
 
 def shown(shell: InteractiveShell, line: str) -> str:
@@ -95,7 +95,7 @@ def test_gpus_whose_processes_are_not_listed_are_named(shell: InteractiveShell) 
 def test_memory_that_is_unknown_and_instances_of_mig_are_shown_as_such(shell: InteractiveShell) -> None:
     with simulate("4xA100-80GB") as machine:
         machine.gpus[2].split("3g.40gb", "1g.10gb")
-        process = machine.gpus[2].run("a.py", "maria", None, is_own=True)
+        process = machine.gpus[2].run("a.py", "maria", None, is_same_user=True)
         machine.gpus[2].mig[1].processes.append(process)
         (own,) = gpu_magic.my_processes()
     assert own.places() == ["? on MIG instance 2:1"]

@@ -75,17 +75,17 @@ def test_a_kernel_has_what_it_and_its_processes_use(reading: Reading, worker: in
     """The names are as of any other of this user's processes."""
     with simulate("2xA100-80GB") as machine:
         for pid in (MINE, worker):
-            machine.gpus[1].run("train.py", "maria", 3 << 30, pid=pid, is_own=True)
+            machine.gpus[1].run("train.py", "maria", 3 << 30, pid=pid, is_same_user=True)
         answer = reading.read({MINE: KERNEL})
         assert [kernels_of(gpu) for gpu in answer["gpus"]] == [{}, {"memory": 6 << 30}]
         assert all(line.startswith("you: ") for line in users(answer)[1])
-        machine.gpus[1].run("another", "maria", None, pid=worker, is_own=True)
+        machine.gpus[1].run("another", "maria", None, pid=worker, is_same_user=True)
         assert kernels_of(reading.read({MINE: KERNEL})["gpus"][1]) == {"memory": None}
 
 
 def test_a_kernel_that_trains_in_a_child_is_at_work(reading: Reading, worker: int) -> None:
     with simulate("2xA100-80GB", clock=lambda: 0.0) as machine:
-        child = machine.gpus[1].run("train.py", "maria", 3 << 30, pid=worker, is_own=True, work=90)
+        child = machine.gpus[1].run("train.py", "maria", 3 << 30, pid=worker, is_same_user=True, work=90)
         assert kernels_of(reading.read({MINE: KERNEL})["gpus"][1], "idle", "is_working") == {
             "idle": 0,
             "is_working": True,
@@ -98,7 +98,7 @@ def test_a_kernel_that_trains_in_a_child_is_at_work(reading: Reading, worker: in
 
 def test_a_kernel_that_rests_has_been_idle_since_its_last_cell(reading: Reading, worker: int) -> None:
     with simulate("1xA100-80GB", clock=lambda: 0.0) as machine:
-        machine.gpus[0].run("train.py", "maria", 3 << 30, pid=worker, is_own=True)
+        machine.gpus[0].run("train.py", "maria", 3 << 30, pid=worker, is_same_user=True)
 
         def idle(*kernel: Any) -> Any:
             return kernels_of(reading.read({MINE: Kernel("the-kernel", *kernel)})["gpus"][0], "idle")["idle"]
@@ -151,7 +151,7 @@ def test_a_cell_that_runs_for_long_is_no_rest(state: str, seconds: int | Unknown
 def test_on_a_mig_instance_too_a_kernel_is_named_as_any_process(reading: Reading) -> None:
     with simulate("1xA100-80GB(3g.40gb)") as machine:
         machine.gpus[0].mig[0].processes.append(
-            SimulatedProcess(MINE, "train.py", "maria", 3 << 30, is_own=True)
+            SimulatedProcess(MINE, "train.py", "maria", 3 << 30, is_same_user=True)
         )
         part = reading.read({MINE: KERNEL})["gpus"][1]
     assert part["users"][0].startswith("you: ")

@@ -73,7 +73,7 @@ class SimulatedProcess:
     memory: int | None
     work: int = 0  # percent of the GPU that it keeps busy, on average
     age: int | Unknown = UNKNOWN  # seconds
-    is_own: bool = False  # whether it belongs to the current user, who can read its notebook
+    is_same_user: bool = False  # whether it belongs to the current user, who can read its notebook
     notebook: str = ""
 
 
@@ -136,20 +136,20 @@ class SimulatedGpu:
         pid: int = 0,
         work: int = 0,
         age: int | Unknown = UNKNOWN,
-        is_own: bool = False,
+        is_same_user: bool = False,
         notebook: str = "",
     ) -> SimulatedProcess:
         """Start a process. `memory` is in bytes, `work` in percent of the GPU's time, `age` in seconds.
 
-        With `pid=os.getpid()`, the simulated process is the calling process. With `is_own`, the simulated
-        process belongs to the current user:
-        `run("ipykernel", "maria", 12 << 30, is_own=True, notebook="work/train.ipynb")`. With an UNKNOWN
+        With `pid=os.getpid()`, the simulated process is the calling process. With `is_same_user`, it belongs
+        to the current user:
+        `run("ipykernel", "maria", 12 << 30, is_same_user=True, notebook="work/train.ipynb")`. With an UNKNOWN
         owner, only the PID and the memory can be seen, as in a container.
         """
         if not pid:
             self._machine.last_pid += 7
         process = SimulatedProcess(
-            pid or self._machine.last_pid, owner, name, memory, work, age, is_own, notebook
+            pid or self._machine.last_pid, owner, name, memory, work, age, is_same_user, notebook
         )
         self.processes.append(process)
         return process
@@ -296,7 +296,7 @@ class Machine:
             for process in gpu.processes:
                 process.age = dice.randint(60, 200_000)
         for process in [process for gpu in whole for process in gpu.processes if process.name == _KERNEL][:1]:
-            process.is_own, process.notebook = True, _NOTEBOOK
+            process.is_same_user, process.notebook = True, _NOTEBOOK
 
     def hang(self, call: str, gpu: int | None = None) -> threading.Event:
         """Let an NVML call hang, for one GPU or all. It ends when you set the returned event."""
@@ -325,11 +325,11 @@ class Machine:
 
 def _seen(process: SimulatedProcess) -> GpuProcess:
     """Return what this user sees of a process, without its figures."""
-    mine = process.pid == os.getpid()
-    is_own = process.is_own or mine
-    notebook = process.notebook if is_own else ""
+    is_here = process.pid == os.getpid()
+    is_same_user = process.is_same_user or is_here
+    notebook = process.notebook if is_same_user else ""
     name, owner = name_text(process.name), name_text(str(process.owner))
-    return GpuProcess(process.pid, name, owner, UNKNOWN, mine, is_own, notebook, age=process.age)
+    return GpuProcess(process.pid, name, owner, UNKNOWN, is_here, is_same_user, notebook, age=process.age)
 
 
 def _parse_profile(profile: str) -> list[tuple[Model, tuple[str, ...]]]:

@@ -32,7 +32,7 @@ _MAGICS = tuple(magic for magic in OPTIONS if not magic.endswith("launch"))
 def own_processes() -> OwnProcesses:
     """Return processes that `%gpu_ps end` can be about."""
     with simulate("2xT4") as machine:
-        machine.gpus[0].run("train.py", "maria", 1 << 30, pid=4711, is_own=True)
+        machine.gpus[0].run("train.py", "maria", 1 << 30, pid=4711, is_same_user=True)
         return gpu_magic.my_processes()
 
 

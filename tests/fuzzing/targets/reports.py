@@ -51,7 +51,7 @@ def check_names(data: bytes) -> None:
             first = machine.gpus[0]
             first.model = first.model._replace(name=names[0].encode()[:_LONGEST_NAME].decode(errors="ignore"))
             machine.driver = names[1].encode()[: _LONGEST_NAME // 2].decode(errors="ignore")
-            first.run(names[2], names[3], 1 << 30, work=50, age=60, is_own=True, notebook=names[4])
+            first.run(names[2], names[3], 1 << 30, work=50, age=60, is_same_user=True, notebook=names[4])
             gpus = gpu_magic.gpus()
             shown.append((repr(gpus), _Tags(gpus._repr_html_()).found))
             snapshot = take_snapshot(current())
