@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import gpu_magic
-from gpu_magic.errors import CommandFailed, GpuMagicError, NotFreeError
+from gpu_magic.errors import ChoiceError, CommandFailed, GpuMagicError, NotFreeError
 from gpu_magic.gpus.table import problem_text, record_of
 from gpu_magic.text import nearest_option, one_line, text_table
 
@@ -285,7 +285,7 @@ def _refusal(error: GpuMagicError) -> dict[str, Any]:
 
 
 def _in_a_shell(error: GpuMagicError) -> str:
-    return str(error).replace("%gpus shows", "gpu-magic shows")
+    return error.with_table("gpu-magic") if isinstance(error, ChoiceError) else str(error)
 
 
 def _waiting_lines() -> Callable[[Wait[Any]], None]:

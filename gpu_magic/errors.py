@@ -50,7 +50,24 @@ class _OneLineError(GpuMagicError, ValueError):
 
 
 class ChoiceError(_OneLineError):
-    """These GPUs cannot be chosen. Nothing has changed."""
+    """These GPUs cannot be chosen. Nothing has changed.
+
+    Parameters
+    ----------
+    what
+        What is wrong, and what to type.
+    shows
+        What the table of GPUs shows about it: `why`. Empty if it shows nothing.
+
+    """
+
+    def __init__(self, what: str, *, shows: str = "") -> None:
+        self.what, self.shows = what, shows
+        super().__init__(self.with_table("%gpus"))
+
+    def with_table(self, command: str) -> str:
+        """Return the message for users who show the table by this command."""
+        return one_line(f"{self.what} {command} shows {self.shows}." if self.shows else self.what)
 
 
 class BindingError(_OneLineError, ImportError):
@@ -65,16 +82,24 @@ class NotFreeError(ChoiceError):
 
     Parameters
     ----------
-    message
+    what
         One line.
     holders
         The GPUs and their users: `GPU 0 (in use by maria), GPU 1 (claimed by chen)`.
+    instead
+        What works now, to type after `%gpus`: `auto:1`. Empty if nothing is known to work.
 
     """
 
-    def __init__(self, message: str, holders: str) -> None:
-        super().__init__(message)
-        self.holders = printable(holders)
+    def __init__(self, what: str, holders: str, *, instead: str = "", or_wait: bool = False) -> None:
+        ways = [f"Try {instead}"] * bool(instead)
+        ways += ["or add --wait 30m" if instead else "To wait, add --wait 30m"] * or_wait
+        super().__init__(" ".join(filter(None, (what, ", ".join(ways)))))
+        self._reason, self.instead, self.holders = what, instead, printable(holders)
+
+    def or_wait(self) -> NotFreeError:
+        """Return the error with the advice to wait."""
+        return NotFreeError(self._reason, self.holders, instead=self.instead, or_wait=True)
 
 
 class PlacementError(_OneLineError):

@@ -118,6 +118,6 @@ def start_cuda() -> None:
         raise SimulationError("start_cuda() works only within `with simulate(...)`")
     kernel = take_snapshot(current()).kernel
     if kernel.names is UNKNOWN:
-        raise SimulationError(f"which GPUs CUDA would see is unknown: {' '.join(kernel.notes)}")
+        raise SimulationError(f"which GPUs CUDA would see is unknown: {' '.join(map(str, kernel.notes))}")
     if cuda.uuids is None:  # a second call changes nothing
         cuda.uuids = tuple(uuid.partition("-")[2] for uuid in kernel.names)

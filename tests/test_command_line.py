@@ -75,7 +75,7 @@ def test_it_shows_the_gpus(here: Here) -> None:
         ("doctr", ". Did you mean doctor?"),
         ("lanch --gpus 2 -- true", ". Did you mean launch?"),
         ("nothing", "invalid choice: 'nothing' (choose from"),
-        ("launch --gpus cuda:1 true", "Use nvidia-smi's numbers; gpu-magic shows both."),
+        ("launch --gpus cuda:1 true", "Use nvidia-smi's numbers. gpu-magic shows both."),
         ("--foo", "unrecognized arguments: --foo. gpu-magic --help explains the options."),
         ("launch --gpsu 2 -- true", "Did you mean --gpus? gpu-magic launch --help explains the options."),
         ("doctor --jsno", "--jsno (did you mean --json?). gpu-magic doctor --help explains the options."),

@@ -15,6 +15,7 @@ import pytest
 
 from gpu_magic.cluster.cluster import Engine, EngineTable
 from gpu_magic.devices.model import Claim, Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
+from gpu_magic.devices.problems import Cause, GpuCause, GpuProblem, Problem
 from gpu_magic.doctor.diagnosis import Diagnosis
 from gpu_magic.doctor.facts import Build, DeviceFile, Facts, Finding, Kernel, Packages, System
 from gpu_magic.fit.fit import Fit
@@ -30,6 +31,7 @@ from gpu_magic.process.front_end import Missing
 from gpu_magic.process.guard import Guard
 from gpu_magic.process.mask import Variables
 from gpu_magic.process.view import KernelView
+from gpu_magic.process.watch import Start
 from gpu_magic.processes.processes import OwnProcess, OwnProcesses
 from gpu_magic.text import html_block
 from tests.conftest import ROOT
@@ -117,7 +119,7 @@ def tabs(folder: Path, text: str) -> str:
 # What is hostile, and the page that shows it, or what shows itself as one.
 PLACES: dict[str, Callable[[str, Path], Any]] = {
     "a GPU's name": lambda text, _: gpus(gpu(text)),
-    "a GPU's problem": lambda text, _: gpus(gpu(problem=text)),
+    "a GPU's problem": lambda text, _: gpus(gpu(problem=GpuProblem(GpuCause.ERROR, text))),
     "a MIG instance's name": lambda text, _: gpus(gpu(mig=(MigInstance("MIG-1", text, 0, 0),))),
     "a MIG instance's UUID": lambda text, _: gpus(gpu(mig=(MigInstance(text, "MIG", 0, 0),))),
     "a process's name": lambda text, _: gpus(gpu(of=status(GpuProcess(1, text, "tom", GIB)))),
@@ -139,8 +141,8 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "who gave the GPUs": lambda text, _: gpus(kernel={"allotted": text}),
     "what has started CUDA": lambda text, _: gpus(kernel={"cuda": text}),
     "what is wrong with a mask": lambda text, _: gpus(kernel={"notes": (text,)}),
-    "why no GPU can be read": lambda text, _: gpus(problem=text),
-    "why no figure can be read": lambda text, _: gpus(limitation=text),
+    "why no GPU can be read": lambda text, _: gpus(problem=Problem(Cause.ERROR, text)),
+    "why no figure can be read": lambda text, _: gpus(limitation=Problem(Cause.ERROR, text)),
     "the simulated machine": lambda text, _: gpus(simulated=text),
     "the driver's version": lambda text, _: gpus(driver_version=text),
     "CUDA's version": lambda text, _: gpus(cuda_version=text),
@@ -157,12 +159,13 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "the doctor's framework": lambda text, _: doctor(packages=Packages((Build(text, "2"),))),
     "the doctor's version": lambda text, _: doctor(packages=Packages((Build("JAX", text),))),
     "the doctor's mask": lambda text, _: doctor_of_kernel(variables=Variables(mask=text)),
-    "the doctor's devices": lambda text, _: doctor_of_kernel(seen=(text,)),
     "the doctor's container": lambda text, _: doctor(system=System(container=text)),
     "the doctor's capabilities": lambda text, _: doctor(system=System(capabilities=text)),
     "the doctor's device files": lambda text, _: doctor(system=System(devices=(DeviceFile(f"/dev/{text}"),))),
     "the doctor's packages": lambda text, _: doctor(packages=Packages(versions={"ipython": text})),
-    "why a choice came too late": lambda text, _: TooLate(Guard(State.FROZEN, by=text), (), "", Options()),
+    "why a choice came too late": lambda text, _: TooLate(
+        Guard(State.FROZEN, Start(cause=text)), (), "", Options()
+    ),
     "a part of a step": lambda text, _: fit(part=text),
     "the GPU that a step fits on": lambda text, _: fit(label=text),
     "what was assumed of a step": lambda text, _: fit(note=text),

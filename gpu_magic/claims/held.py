@@ -195,7 +195,7 @@ class Claims:
             if waits:
                 time.sleep(_random.uniform(0, _BETWEEN))
         who = "other processes are claiming the same GPUs"
-        raise NotFreeError(f"Nothing was picked because {who}. Try again.", who)
+        raise NotFreeError(f"Nothing was picked because {who}.", who, instead="again")
 
     def _read(self) -> Iterator[tuple[str, Claim]]:
         """Yield the claims of other processes, except ancestors of this one, with the UUID of the device.

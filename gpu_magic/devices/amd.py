@@ -20,8 +20,9 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.devices.call_timeout import HUNG, IDENTITY_SECONDS, CallTimeout
+from gpu_magic.devices.call_timeout import IDENTITY_SECONDS, CallTimeout
 from gpu_magic.devices.model import UNKNOWN, Counters, Gpu, GpuProcess, GpuStatus, Inventory, Limits, Unknown
+from gpu_magic.devices.problems import Cause, GpuCause, GpuProblem, Problem
 from gpu_magic.devices.processes import ProcessTable, with_names
 
 if TYPE_CHECKING:
@@ -49,12 +50,6 @@ _NO_REASON = "a reason that the driver does not report"
 # An unknown count is "N/A", or in older versions of amdsmi the highest number of 32 or 64 bits.
 _HIGHEST_COUNTS = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 _LATEST = 5.0  # seconds between two looks. After a longer gap, their difference does not show the present
-
-_MISFIT = (
-    "AMD's GPUs can't be read: the module amdsmi does not fit the library libamd_smi.so here. "
-    "ROCm brings one that does: pip install /opt/rocm/share/amd_smi"
-)
-_HUNG_DRIVER = "The AMD driver does not answer: a call timed out. It may answer later."
 
 
 class Throttling:
@@ -121,7 +116,7 @@ class Amd:
                 return self._machine
             reads = [(card.gpu.index, partial(self._read, card)) for card in self._cards]
             gpus = tuple(
-                gpu or replace(card.gpu, problem=HUNG)
+                gpu or replace(card.gpu, problem=GpuProblem(GpuCause.HUNG))
                 for card, gpu in zip(self._cards, self._timeout.call(reads, started), strict=True)
             )
             machine = replace(self._machine, gpus=gpus)
@@ -155,11 +150,11 @@ class Amd:
     def _open(self) -> None:
         """Start the library if necessary, and list the GPUs."""
         handles: list[Any] | None = None
-        self._machine = Inventory(problem=_HUNG_DRIVER)
+        self._machine = Inventory(problem=Problem(Cause.AMD_HUNG))
         try:
             (handles,) = self._timeout.call([("open", self._list_handles)])
         except self._amdsmi.AmdSmiException as error:
-            self._machine = Inventory(problem=f"AMD SMI does not answer: {_reason(error)}.")
+            self._machine = Inventory(problem=Problem(Cause.AMD_ERROR, _reason(error)))
         if handles is None:
             self._cards = []
             return
@@ -197,7 +192,7 @@ class Amd:
         )
         is_refused = all(getattr(error, "err_code", None) in _REFUSALS for error in refusals)
         if (total, status) == (UNKNOWN, GpuStatus()) and not is_refused:
-            return replace(card.gpu, problem=f"not answering: AMD SMI reports {_reason(refusals[-1])}")
+            return replace(card.gpu, problem=GpuProblem(GpuCause.AMD_ERROR, _reason(refusals[-1])))
         return replace(card.gpu, memory_total=total, status=status)
 
     def _read_limits(self, card: _Card) -> Limits:
@@ -299,18 +294,17 @@ def _is_known(value: object) -> bool:
 
 
 def find_amdsmi() -> Any:
-    """Return the module amdsmi. None if it or its library is missing. ImportError: the two do not match.
+    """Return the module amdsmi. None if it or its library is missing.
 
     Without the library, importing amdsmi prints lines and raises KeyError (7.0.2, amdsmi_wrapper.py). So the
-    library is opened first, from the places where amdsmi searches. Opening it starts nothing.
+    library is opened first, from the places where amdsmi searches. Opening it starts nothing. If the library
+    is of another version, the import raises AttributeError, KeyError or OSError.
     """
     spec = PathFinder.find_spec("amdsmi")
     if spec is None or spec.origin is None or not _opens(_places(Path(spec.origin).parent)):
         return None
-    try:
-        import amdsmi
-    except (AttributeError, KeyError, OSError) as error:
-        raise ImportError(_MISFIT) from error
+    import amdsmi
+
     return amdsmi
 
 

@@ -1,4 +1,4 @@
-"""NVIDIA's Python binding for NVML, nvidia-ml-py (`import pynvml`), and the reasons why GPUs cannot be read.
+"""NVIDIA's Python binding for NVML, nvidia-ml-py (`import pynvml`), and its errors.
 
 Another package on PyPI has the same module name. Up to 11.4.1, it is another binding that hides nvidia-ml-py
 and lacks the functions of driver R510. From 12.0 on, it is a deprecated wrapper.
@@ -14,22 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from gpu_magic.devices.model import UNKNOWN, Gpu
+from gpu_magic.devices.problems import Cause, GpuCause, GpuProblem, Problem
 from gpu_magic.errors import BindingError
 from gpu_magic.text import printable
 
 __all__ = [
-    "HUNG_DRIVER",
-    "NOT_LOADED",
-    "NO_GPU",
-    "NO_LIBRARY",
-    "OUTDATED",
     "PRIVATE",
     "PROBLEM",
-    "REFUSED",
-    "explain",
-    "explain_of_gpu",
+    "gpu_problem_of",
     "list_gpus",
     "private",
+    "problem_of",
     "pynvml",
 ]
 
@@ -54,15 +49,11 @@ except Exception as error:  # a file of this name can raise anything
     missing = "NVIDIA's package nvidia-ml-py cannot be imported. Restart Python after this"
     raise BindingError(_hiding() or f"{missing}: pip install --force-reinstall nvidia-ml-py") from error
 
-# Why GPUs cannot be read with the module, as a sentence. Empty if they can.
-PROBLEM = ""
+PROBLEM: Problem | None = None  # why GPUs cannot be read with the module
 if not all(hasattr(pynvml, name) for name in _NEEDED):
     if hiding := _hiding():  # it may lack names that other modules use at import
         raise BindingError(hiding)
-    PROBLEM = (
-        "The module pynvml is too old, or not NVIDIA's. Restart Python after this: "
-        "pip uninstall -y pynvml && pip install --force-reinstall nvidia-ml-py"
-    )
+    PROBLEM = Problem(Cause.WRONG_BINDING)
 
 # The private names of nvidia-ml-py that gpu_magic uses. Each has the versions in which it was found, and what
 # happens without it.
@@ -77,29 +68,15 @@ PRIVATE = {
     ),
 }
 
-# Why no GPU can be read, as sentences.
-HUNG_DRIVER = "The NVIDIA driver does not answer: a call timed out. It may answer later."
-NO_GPU = "The NVIDIA driver has no GPU. To give a container its GPUs: docker run --gpus all"
-NO_LIBRARY = (
-    "No GPU can be read because NVML is missing (libnvidia-ml.so.1 of the NVIDIA driver). In a container "
-    "with a GPU, NVIDIA_DRIVER_CAPABILITIES=compute,utility adds it."
-)
-NOT_LOADED = "The NVIDIA driver is installed but not loaded. An administrator can load it: nvidia-smi"
-OUTDATED = (
-    "The NVIDIA driver was updated, but its old kernel module is still loaded (driver/library version "
-    "mismatch). Reboot to fix this."
-)
-REFUSED = "The NVIDIA driver refuses this user. An administrator can give access to /dev/nvidia*."
-_SENTENCES = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_LIBRARY,
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: NOT_LOADED,
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: OUTDATED,
-    pynvml.NVML_ERROR_NO_PERMISSION: REFUSED,
+_CAUSES = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: Cause.NO_LIBRARY,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: Cause.NOT_LOADED,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: Cause.OUTDATED,
+    pynvml.NVML_ERROR_NO_PERMISSION: Cause.REFUSED,
 }
-# The same for one GPU, after "GPU 1 is".
 _OF_ONE_GPU = {
-    pynvml.NVML_ERROR_NO_PERMISSION: "closed to this user: an administrator can give access to /dev/nvidia*",
-    pynvml.NVML_ERROR_GPU_IS_LOST: "not answering: the driver reports this GPU as lost",
+    pynvml.NVML_ERROR_NO_PERMISSION: GpuCause.REFUSED,
+    pynvml.NVML_ERROR_GPU_IS_LOST: GpuCause.LOST,
 }
 
 
@@ -110,14 +87,16 @@ def private(name: str) -> Any:
     return getattr(pynvml, name, None)
 
 
-def explain(error: Any) -> str:
-    """Explain an NVML error about the machine, as a sentence."""
-    return _SENTENCES.get(error.value) or f"The NVIDIA driver does not answer: {error}."
+def problem_of(error: Any) -> Problem:
+    """Return what an NVML error about the machine means."""
+    cause = _CAUSES.get(error.value)
+    return Problem(cause) if cause else Problem(Cause.ERROR, str(error))
 
 
-def explain_of_gpu(error: Any) -> str:
-    """Explain an NVML error about one GPU, in words that follow "GPU 1 is"."""
-    return _OF_ONE_GPU.get(error.value) or f"not answering: the driver reports {error}"
+def gpu_problem_of(error: Any) -> GpuProblem:
+    """Return what an NVML error about one GPU means."""
+    cause = _OF_ONE_GPU.get(error.value)
+    return GpuProblem(cause) if cause else GpuProblem(GpuCause.ERROR, str(error))
 
 
 def list_gpus(root: Path) -> tuple[Gpu, ...]:

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
-__all__ = ["HUNG", "IDENTITY_SECONDS", "CallTimeout"]
+__all__ = ["IDENTITY_SECONDS", "CallTimeout"]
 
 T = TypeVar("T")
 
-HUNG = "not answering: a call to the driver timed out"  # after "GPU 1 is"
 # How long names and numbers are kept. A kernel can stay open for days, while an administrator splits a GPU
 # or brings a lost GPU back.
 IDENTITY_SECONDS = 60.0

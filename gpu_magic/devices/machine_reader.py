@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.idle import Idleness
 from gpu_magic.devices.model import Inventory, Limits
 from gpu_magic.devices.nvml import Nvml
+from gpu_magic.devices.problems import Cause, Problem
 from gpu_magic.text import printable
 
 if TYPE_CHECKING:
@@ -34,23 +35,26 @@ class MachineReader:
         self.simulated = ""  # the profile of the simulated machine that was read last; empty for a real one
         self._nvidia = Nvml()
         self._amd: Amd | None = None
-        self._amd_problem: str | None = None  # why AMD's GPUs cannot be read. None: not checked yet
+        self._has_looked_for_amd = False
+        self._amd_problem: Problem | None = None  # why AMD's GPUs cannot be read
         self._seen: set[Vendor] = set()  # vendors of GPUs that were read
-        self._problems: set[str] = set()  # of the last reading
+        self._problems: set[str] = set()  # of the last reading, as logged
 
     @property
     def reads_amd(self) -> bool:
         """Whether amdsmi and its library are installed, so there may be AMD GPUs."""
-        if self._amd_problem is None:
-            self._amd_problem = ""
+        if not self._has_looked_for_amd:
+            self._has_looked_for_amd = True
             if PathFinder.find_spec("amdsmi") is not None:
                 from gpu_magic.devices.amd import Amd, find_amdsmi
 
                 try:
                     amdsmi = find_amdsmi()
                     self._amd = None if amdsmi is None else Amd(amdsmi)
+                except (AttributeError, KeyError, OSError):
+                    self._amd_problem = Problem(Cause.AMD_MISFIT)
                 except ImportError as error:
-                    self._amd_problem = str(error)
+                    self._amd_problem = Problem(Cause.AMD_ERROR, str(error))
         return self._amd is not None
 
     def inventory(self) -> Inventory:
@@ -58,9 +62,9 @@ class MachineReader:
         machine = self._read()
         self.simulated = machine.simulated
         # A problem that lasts is logged once, not with each reading.
-        problems = {machine.problem, machine.limitation}
+        problems = {str(one) for one in (machine.problem, machine.limitation) if one}
         problems |= {f"{gpu.label} is {gpu.problem}" for gpu in machine.gpus if gpu.problem}
-        for problem in problems - self._problems - {""}:
+        for problem in problems - self._problems:
             _log.debug("%s", printable(problem))
         self._problems = problems
         return machine
@@ -70,10 +74,11 @@ class MachineReader:
         if nvidia.simulated:
             return nvidia
         reads_amd = self.reads_amd  # sets _amd or _amd_problem
-        amd = self._amd.inventory() if reads_amd and self._amd else Inventory(problem=self._amd_problem or "")
+        amd = self._amd.inventory() if reads_amd and self._amd else Inventory(problem=self._amd_problem)
         self._seen |= {*nvidia.vendors, *amd.vendors}
         if not amd.gpus and not nvidia.gpus:
-            return replace(nvidia, problem=" ".join(filter(None, (nvidia.problem, amd.problem))))
+            both = nvidia.problem and nvidia.problem._replace(amd=amd.problem)
+            return replace(nvidia, problem=both or amd.problem)
         # A vendor's problem is shown only if its GPUs were read before.
         if not amd.gpus:
             return replace(nvidia, limitation=amd.problem) if "amd" in self._seen else nvidia

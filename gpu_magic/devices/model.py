@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from gpu_magic.devices.problems import GpuProblem, Problem
 from gpu_magic.text import age_text, printable, since_text
 
 if TYPE_CHECKING:
@@ -326,7 +327,7 @@ class Gpu:
     is_split
         Whether MIG mode is on, also without instances. CUDA cannot use such a GPU as a whole.
     problem
-        Why it does not answer. Empty if it answers.
+        Why it does not answer, in words that follow "GPU 1 is". None if it answers.
     compute_mode
         Which processes can use CUDA on it.
     speed
@@ -352,7 +353,7 @@ class Gpu:
     status: GpuStatus = _NO_FIGURES
     mig: tuple[MigInstance, ...] = ()
     is_split: bool = False
-    problem: str = ""
+    problem: GpuProblem | None = None
     compute_mode: ComputeMode | Unknown = UNKNOWN
     speed: Speed | Unknown = UNKNOWN
     minor: int | Unknown = UNKNOWN
@@ -448,9 +449,9 @@ class Inventory:
     simulated
         The profile of a simulated machine. Empty for a real one.
     problem
-        Why gpu_magic could read nothing, as a sentence: there is no driver, for example. Else empty.
+        Why gpu_magic could read nothing: there is no driver, for example. None if it read the GPUs.
     limitation
-        Why gpu_magic could read only names and UUIDs, as a sentence. Empty if it read the figures.
+        Why gpu_magic could read only names and UUIDs, or only the GPUs of one vendor. Else None.
 
     """
 
@@ -458,8 +459,8 @@ class Inventory:
     driver_version: str | Unknown = UNKNOWN
     cuda_version: str | Unknown = UNKNOWN
     simulated: str = ""
-    problem: str = ""
-    limitation: str = ""
+    problem: Problem | None = None
+    limitation: Problem | None = None
 
     def __iter__(self) -> Iterator[Gpu]:
         return iter(self.gpus)
@@ -576,8 +577,14 @@ class Inventory:
 def _plain(value: Any) -> Any:
     if value is UNKNOWN:
         return None
+    if isinstance(value, Problem | GpuProblem):
+        return str(value)
+    if isinstance(value, enum.Enum):
+        return value.value
     if is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        found = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        # No problem is an empty text, because null means that something is unknown.
+        return found | {name: found[name] or "" for name in ("problem", "limitation") if name in found}
     if hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, tuple):

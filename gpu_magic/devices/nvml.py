@@ -23,17 +23,8 @@ from pathlib import Path
 from struct import iter_unpack
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from gpu_magic.devices.binding import (
-    HUNG_DRIVER,
-    NO_GPU,
-    PROBLEM,
-    explain,
-    explain_of_gpu,
-    list_gpus,
-    private,
-    pynvml,
-)
-from gpu_magic.devices.call_timeout import HUNG, IDENTITY_SECONDS, CallTimeout
+from gpu_magic.devices.binding import PROBLEM, gpu_problem_of, list_gpus, private, problem_of, pynvml
+from gpu_magic.devices.call_timeout import IDENTITY_SECONDS, CallTimeout
 from gpu_magic.devices.idle import LONGEST_GAP
 from gpu_magic.devices.model import (
     UNKNOWN,
@@ -48,6 +39,7 @@ from gpu_magic.devices.model import (
     Speed,
     Unknown,
 )
+from gpu_magic.devices.problems import Cause, GpuCause, GpuProblem, Problem
 from gpu_magic.devices.processes import ProcessTable, with_names
 from gpu_magic.errors import show_as
 from gpu_magic.interrupts import is_unasked
@@ -65,6 +57,7 @@ STARTING_SECONDS = 60.0
 _LOOK_SECONDS = 0.02
 _SIMULATED = "gpu_magic.devices.simulated"
 
+_HUNG = GpuProblem(GpuCause.HUNG)
 _ROOM = 64  # processes listed in one call
 _LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
 _LIST_BEFORE_R510 = "nvmlDeviceGetComputeRunningProcesses_v2"
@@ -73,10 +66,6 @@ _LIST_BEFORE_R510 = "nvmlDeviceGetComputeRunningProcesses_v2"
 # XuehaiPan/nvitop#89). Version 2 always writes 24 bytes.
 _WIDE_FROM, _WIDE_TO = 43, 98
 
-_NO_NVML = (
-    "NVML is missing (libnvidia-ml.so.1), so figures and processes are unknown: in a container, "
-    "NVIDIA_DRIVER_CAPABILITIES=compute,utility adds it."
-)
 _STARTING = (
     "gpu_magic is waiting for the NVIDIA driver, which can take seconds to start each GPU. "
     "Interrupt to stop waiting."
@@ -103,7 +92,7 @@ class _Card:
         self.handle: Any = None
         self.instances: tuple[tuple[Any, MigInstance], ...] = ()
 
-    def with_problem(self, problem: str) -> Gpu:
+    def with_problem(self, problem: GpuProblem) -> Gpu:
         return Gpu(**self.facts, problem=problem)
 
 
@@ -207,7 +196,7 @@ class Nvml:
     def close(self) -> None:
         """Shut NVML down, and remove a simulated machine. The next read opens the library again."""
         with self._timeout.lock:
-            if self._is_ours():
+            if self._is_open():
                 self._timeout.call([(("shut down", id(pynvml.nvmlLib)), partial(_ask, "nvmlShutdown"))])
             self._library = None
             self._timeout.close()
@@ -217,7 +206,7 @@ class Nvml:
         """Read all GPUs. Return them, and the keys of the hanging calls that may be starting the driver."""
         began = time.monotonic()
         is_current = (
-            self._is_ours()
+            self._is_open()
             and began - self._opened_at < IDENTITY_SECONDS
             and self._simulate == os.environ.get("GPU_MAGIC_SIMULATE")
         )
@@ -228,7 +217,7 @@ class Nvml:
         before, self._looked_at = self._looked_at, time.time()
         self._watched_from = before if 0 <= self._looked_at - before <= LONGEST_GAP else 0.0
         answers = list(zip(self._cards, self._each(self._cards, self._read, began), strict=True))
-        gpus = tuple(gpu or card.with_problem(HUNG) for card, gpu in answers)
+        gpus = tuple(gpu or card.with_problem(_HUNG) for card, gpu in answers)
         # A GPU that was found before has been started.
         never_found = [card for card, gpu in answers if gpu is None and "uuid" not in card.facts]
         return replace(self._machine, gpus=gpus), list(map(self._key, never_found))
@@ -243,7 +232,7 @@ class Nvml:
         """Return the result of `read` for each GPU. None for one that hangs."""
         return self._timeout.call([(self._key(card), partial(read, card)) for card in cards], since)
 
-    def _is_ours(self) -> bool:
+    def _is_open(self) -> bool:
         """Return whether pynvml still has the library that we opened. Other code can replace or close it."""
         if self._library is None or pynvml.nvmlLib is not self._library.handle:
             return False
@@ -252,7 +241,7 @@ class Nvml:
 
     def _answering(self) -> list[_Card]:
         """Return the GPUs that have answered."""
-        return [card for card in self._cards if card.handle is not None] if self._is_ours() else []
+        return [card for card in self._cards if card.handle is not None] if self._is_open() else []
 
     def _open(self) -> list[Hashable]:
         """Open the library if necessary, and count the GPUs. Return the keys of hanging calls.
@@ -261,30 +250,34 @@ class Nvml:
         """
         simulate = self._simulate = os.environ.get("GPU_MAGIC_SIMULATE")
         key = ("open", simulate)
-        if not self._is_ours():  # an abandoned call can have opened it since
+        if not self._is_open():  # an abandoned call can have opened it since
             self._library = self._timeout.late(key) or self._library
-        before = self._library if self._is_ours() else None
+        before = self._library if self._is_open() else None
         if before is None and not self._timeout.hangs(key):
             self._start_until = time.monotonic() + self._starting
         self._opened_at = -math.inf
-        machine = Inventory(problem=HUNG_DRIVER)
+        machine = Inventory(problem=Problem(Cause.HUNG))
         library: _Library | None = None
+        is_hanging = True
         try:
             (library,) = self._timeout.call([(key, partial(_open_library, before, simulate))])
         except pynvml.NVMLError as error:
-            is_missing = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
-            gpus = list_gpus(self._root) if is_missing else ()
-            machine = Inventory(gpus, limitation=_NO_NVML) if gpus else Inventory(problem=explain(error))
+            problem, is_hanging = problem_of(error), False
+            gpus = list_gpus(self._root) if problem.cause is Cause.NO_LIBRARY else ()
+            limited = Inventory(gpus, limitation=Problem(Cause.NO_FIGURES))
+            machine = limited if gpus else Inventory(problem=problem)
         if library is None:
             self._machine, self._cards = machine, []
-            return [key] if before is None and machine.problem is HUNG_DRIVER else []
+            return [key] if before is None and is_hanging else []
         if before and before.handle is library.handle and library.number == len(self._cards):
             for card in self._cards:  # kept, so that a lost GPU is still shown with its name
                 card.handle = None
         else:
             self._cards = list(map(_Card, range(library.number)))
         self._library = library
-        self._machine = library.machine if library.number else replace(library.machine, problem=NO_GPU)
+        self._machine = (
+            library.machine if library.number else replace(library.machine, problem=Problem(Cause.NO_GPU))
+        )
         self._opened_at = time.monotonic()
         return []
 
@@ -311,7 +304,7 @@ class Nvml:
             mig = tuple([self._read_mig(*one) for one in card.instances])
         except pynvml.NVMLError as error:
             card.handle = None
-            return card.with_problem(explain_of_gpu(error))
+            return card.with_problem(gpu_problem_of(error))
         return Gpu(**card.facts, memory_total=total, status=status, mig=mig)
 
     def _read_mig(self, handle: Any, instance: MigInstance) -> MigInstance:

@@ -7,15 +7,15 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.binding import HUNG_DRIVER, NO_GPU, NO_LIBRARY, NOT_LOADED, OUTDATED, REFUSED
 from gpu_magic.devices.model import UNKNOWN, parts
+from gpu_magic.devices.problems import Cause
 from gpu_magic.doctor.facts import Build, Facts, Finding, Kernel
 from gpu_magic.doctor.sources import fitting_build, has_code, major, pip
 from gpu_magic.errors import ChoiceError
 from gpu_magic.process.drivers import State
 from gpu_magic.process.find import find
 from gpu_magic.process.front_end import missing_there
-from gpu_magic.process.mask import HIP, MASK, PCI, ROCR, Variables
+from gpu_magic.process.mask import HIP, MASK, PCI, ROCR, Flaw, Variables
 from gpu_magic.process.visible import in_force, read_visible, show
 from gpu_magic.text import age_text, bytes_text, end_of_path, listed, shortened
 
@@ -23,12 +23,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpu_magic.devices.model import Device, Gpu, GpuProcess, Inventory
+    from gpu_magic.devices.problems import Problem
 
     Check = Callable[[Facts], Iterable[Finding]]
 
 __all__ = ["CHECKS"]
 
 _REBOOT, _OPEN = "sudo reboot", "sudo chmod a+rw /dev/nvidia*"
+_MENDS = {
+    Cause.OUTDATED: _REBOOT,
+    Cause.HUNG: _REBOOT,
+    Cause.REFUSED: _OPEN,
+    Cause.NOT_LOADED: "sudo modprobe nvidia",
+    Cause.NO_GPU: "srun --gres=gpu:1 …",
+}
 _LONGEST_PATH = 120  # characters
 _GUIDE = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide"
 # How to start a container with GPUs, how to start it with all parts of the driver, and how to restart it.
@@ -88,32 +96,31 @@ def check_driver(facts: Facts) -> Iterator[Finding]:
         yield _wrong("driver", what, meaning, with_all)
     if machine.gpus and machine.limitation and "amd" not in machine.vendors:
         meaning = 'CUDA works without it. In a container the driver capability "utility" brings it.'
-        yield _aside("driver", f"{machine.limitation.partition(': ')[0]}.", meaning, with_all)
+        yield _aside("driver", f"{machine.limitation.what}.", meaning, with_all)
     elif not machine.gpus and machine.problem and (why := _no_gpu(machine.problem, facts)):
         yield _wrong("driver", *why)
 
 
-def _no_gpu(problem: str, facts: Facts) -> Sequence[str]:
+def _no_gpu(problem: Problem, facts: Facts) -> Sequence[str]:
     """Return why no GPU can be read, the effect and the fix. Empty if another check reports the error."""
     where = facts.where
     with_gpus, _, again = _CONTAINERS.get(where.container, _DOCKER)
     if where.kind in _MENUS and not where.devices:
         return f"This notebook has no GPU on {where.kind}.", "", _MENUS[where.kind]
-    if NO_LIBRARY in problem:
+    cause = problem.cause
+    if cause is Cause.NO_LIBRARY:
         what, meaning, mend = _no_library(facts)
-        amd = problem.replace(NO_LIBRARY, "").strip()  # why there is no AMD GPU
-        return what, f"{amd} {meaning}".strip(), mend
-    if OUTDATED in problem and where.container not in ("", "apptainer"):  # Apptainer has the host's libraries
+        return what, f"{problem.amd or ''} {meaning}".strip(), mend
+    # Apptainer has the host's libraries.
+    if cause is Cause.OUTDATED and where.container not in ("", "apptainer"):
         what = "The driver's libraries in this container have another version than the host's kernel module."
         return what, "If nvidia-smi also fails on the host, reboot the host. Otherwise, on the host:", again
-    if NO_GPU in problem and where.container:
+    if cause is Cause.NO_GPU and where.container:
         return "This container was started without GPUs. The NVIDIA driver is there.", "", with_gpus
     if any(file.is_closed or file.error == "EPERM" for file in where.devices if not file.is_of_gpu):
         return ()
-    mends = {OUTDATED: _REBOOT, HUNG_DRIVER: _REBOOT, REFUSED: _OPEN, NOT_LOADED: "sudo modprobe nvidia"}
-    mends |= {NO_GPU: "srun --gres=gpu:1 …"}
-    mend = next((mend for text, mend in mends.items() if text in problem), "")
-    return problem, facts.on_host if mend else "", mend
+    mend = _MENDS.get(cause, "")
+    return str(problem), facts.on_host if mend else "", mend
 
 
 def _no_library(facts: Facts) -> Sequence[str]:
@@ -146,7 +153,7 @@ def check_gpus(facts: Facts) -> Iterator[Finding]:
     seen = UNKNOWN if facts.kernel is UNKNOWN else facts.kernel.seen
     for gpu in facts.nvidia_gpus:
         found = _of_gpu(gpu, facts)
-        if found and seen is not UNKNOWN and seen != () and gpu.label not in seen:
+        if found and seen is not UNKNOWN and seen != () and gpu not in seen:
             yield _aside("GPUs", found.what, "It is not visible in this process.")
         elif found:
             yield found
@@ -195,12 +202,11 @@ def check_visible_devices(facts: Facts) -> Iterator[Finding]:
     is_hidden = is_frozen and kernel.guard.is_known and not kernel.guard.devices
     is_lost = any(gpu.problem for gpu in machine.gpus)
     for note in kernel.notes:
-        if note.startswith("At the start of this process: "):
-            yield _aside(name, note, "A later choice has replaced it.")
-        elif not (is_hidden and "was changed after" in note) and not (is_lost and "not answer" in note):
-            is_wrong = kernel.seen is not UNKNOWN and not ("MIG instance" in note and kernel.seen)
-            # The note about quotes ends with a command, which `mend` replaces.
-            what, mend = note.partition(" %env takes no quotes")[0], _choose_meant(facts)
+        if note.is_past:
+            yield _aside(name, str(note), "A later choice has replaced it.")
+        elif not (is_hidden and note.flaw is Flaw.CHANGED) and not (is_lost and note.flaw is Flaw.SILENT):
+            is_wrong = kernel.seen is not UNKNOWN and not (note.flaw is Flaw.SEVERAL_MIG and kernel.seen)
+            what, mend = note.what, _choose_meant(facts)  # in place of the note's own advice
             meaning = "" if mend else "This process was started with it. Only who starts it can change that."
             yield (_wrong if is_wrong else _aside)(name, what, meaning, mend)
     if kernel.seen == () and not kernel.notes and not is_frozen:
@@ -214,7 +220,7 @@ def check_visible_devices(facts: Facts) -> Iterator[Finding]:
 def _hidden(kernel: Kernel, facts: Facts, *, is_usable: bool, has_changed: bool) -> tuple[bool, str, str]:
     """Return whether a variable that hides all GPUs is an error, its effect and the fix."""
     jobs = {"Slurm": "#SBATCH --gres=gpu:1", "LSF": '#BSUB -gpu "num=1"', "PBS": "#PBS -l select=1:ngpus=1"}
-    asked = next((how for by, how in jobs.items() if kernel.grant.by.startswith(by)), "")
+    asked = jobs.get(kernel.grant.scheduler, "")
     if not is_usable:  # no GPU can be chosen
         return False, "It also hides the GPUs when they can be read again.", ""
     if kernel.chose_none:
@@ -222,7 +228,7 @@ def _hidden(kernel: Kernel, facts: Facts, *, is_usable: bool, has_changed: bool)
     if has_changed:
         return True, "A cell or a module has set it.", _choose(facts, "reset")
     if asked:
-        return True, f"{kernel.grant.by} was given no GPU. To request one in a job:", asked
+        return True, f"{kernel.grant.giver} was given no GPU. To request one in a job:", asked
     return True, "This process was started with it.", _choose(facts, "all", force=kernel.program != "shell")
 
 
@@ -257,7 +263,7 @@ def _choose_meant(facts: Facts) -> str:
     # GPUs that this process was not started with may belong to another job.
     had = read_visible(kernel.launched, machine).devices
     force = had is UNKNOWN or not had or not set(devices) <= set(had)
-    return "" if force and kernel.grant.by else _choose(facts, wish, force=force)
+    return "" if force and kernel.grant.giver else _choose(facts, wish, force=force)
 
 
 def _named(mask: str, machine: Inventory) -> tuple[Device, ...]:

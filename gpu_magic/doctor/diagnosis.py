@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.call_timeout import CallTimeout
 from gpu_magic.devices.model import UNKNOWN
+from gpu_magic.devices.problems import GpuProblem, Problem
 from gpu_magic.devices.processes import owner_name
 from gpu_magic.doctor.checks import CHECKS
 from gpu_magic.doctor.facts import Facts, Finding, Kernel, Program, Severity
@@ -26,7 +27,7 @@ from gpu_magic.process.drivers import probe
 from gpu_magic.process.environment import launch_environment, program, variables_now
 from gpu_magic.process.front_end import pages, read_front_end
 from gpu_magic.process.guard import judge_process
-from gpu_magic.process.mask import names_of
+from gpu_magic.process.mask import Note, names_of
 from gpu_magic.process.session import current
 from gpu_magic.process.view import take_snapshot
 from gpu_magic.process.visible import read_visible
@@ -221,11 +222,10 @@ def read_kernel(snapshot: Snapshot, where: Program) -> Kernel:
     """Return the facts about this process. `where` is the program in which commands are typed."""
     session, now, simulate = current(), variables_now(), os.environ.get("GPU_MAGIC_SIMULATE", "")
     guard, seen = judge_process(snapshot, probe()), read_visible(now, snapshot).devices
-    labels = UNKNOWN if seen is UNKNOWN else tuple(device.label for device in seen)
     name, ours = names_of(guard.vendor)[0], session.environment
     chose_none = seen == () and name in ours and ours.is_unchanged(name)
     notes = snapshot.kernel.notes
-    return Kernel(where, guard, now, session.inherited, notes, labels, session.grant, chose_none, simulate)
+    return Kernel(where, guard, now, session.inherited, notes, seen, session.grant, chose_none, simulate)
 
 
 def _rows(facts: Facts) -> Iterator[tuple[str, str, bool]]:  # noqa: C901 - one row after another
@@ -247,13 +247,14 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str, bool]]:  # noqa: C901 - one 
     if kernel is not UNKNOWN:
         names = names_of(kernel.guard.vendor)
         for name, value in kernel.variables.named(names).items():
-            sees = "" if kernel.seen is UNKNOWN or name != names[0] else f": {listed(kernel.seen, 'no GPU')}"
+            sees = ""
+            if kernel.seen is not UNKNOWN and name == names[0]:
+                sees = f": {listed((device.label for device in kernel.seen), 'no GPU')}"
             if value is not None or name == names[0]:
                 shown = "not set" if value is None else shortened(value, _LONGEST) or "empty"
                 yield name, f"{shown}{sees}", False
-        sentence = kernel.guard.sentence
-        has_gpus = machine is UNKNOWN or machine.gpus
-        yield kernel.guard.runtime, sentence if has_gpus else sentence.partition(": the choice")[0], False
+        guard, has_gpus = kernel.guard, machine is UNKNOWN or machine.gpus
+        yield guard.runtime, guard.sentence if has_gpus else guard.status, False
     if system is not UNKNOWN:
         where = [f"a container ({system.container})"] * bool(system.container) + [system.kind]
         read = {
@@ -277,6 +278,8 @@ def _plain(value: Any) -> Any:
     """Convert a value to JSON types, with null for UNKNOWN."""
     if isinstance(value, enum.Enum):
         return None if value is UNKNOWN else value.value
+    if isinstance(value, Problem | GpuProblem | Note):
+        return str(value)
     if is_dataclass(value):
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     elif hasattr(value, "_asdict"):

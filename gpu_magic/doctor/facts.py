@@ -12,10 +12,11 @@ from gpu_magic.process.given import Grant
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpu_magic.devices.model import Gpu, Inventory
+    from gpu_magic.devices.model import Device, Gpu, Inventory
+    from gpu_magic.devices.problems import Problem
     from gpu_magic.process.front_end import FrontEnd
     from gpu_magic.process.guard import Guard
-    from gpu_magic.process.mask import Variables
+    from gpu_magic.process.mask import Note, Variables
 
 __all__ = ["Build", "DeviceFile", "Facts", "Finding", "Kernel", "Packages", "Program", "Severity", "System"]
 
@@ -84,7 +85,7 @@ class Packages:
 
     builds: tuple[Build, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)  # of other installed distributions
-    binding_problem: str = ""  # why the module pynvml can't be used, as a sentence
+    binding_problem: Problem | None = None  # why the module pynvml can't be used
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +132,8 @@ class Kernel:
     guard: Guard
     variables: Variables  # now
     launched: Variables  # at the start of the process
-    notes: tuple[str, ...] = ()  # what is wrong with the variables, a sentence each
-    seen: tuple[str, ...] | Unknown = UNKNOWN  # the labels of cuda:0, cuda:1, … according to the variables
+    notes: tuple[Note, ...] = ()  # what is wrong with the variables
+    seen: tuple[Device, ...] | Unknown = UNKNOWN  # cuda:0, cuda:1, … according to the variables
     grant: Grant = Grant()  # noqa: RUF009 - it is immutable
     chose_none: bool = False  # the latest choice here is `none`
     simulate: str = ""  # GPU_MAGIC_SIMULATE

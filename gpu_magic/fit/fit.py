@@ -386,10 +386,13 @@ def _verdict(peak: int, snapshot: Snapshot, rooms: list[_Room], largest: int | N
     known = sorted((one for one in rooms if one.left is not UNKNOWN), key=lambda one: -one.left)
     if not known:
         why = "which GPUs are visible is unknown. Choose one with %gpus 0"
-        why = snapshot.problem or (why if snapshot.kernel.names is UNKNOWN else "no GPU is visible")
+        if snapshot.problem:
+            why = snapshot.problem.what
+        elif snapshot.kernel.names is not UNKNOWN:
+            why = "no GPU is visible"
         if rooms:
             why = f"the free memory of {listed(room.label for room in rooms)} is unknown"
-        return f"{size_text(peak)}. No verdict: {why.rstrip('.')}."
+        return f"{size_text(peak)}. No verdict: {why}."
     needs = size_text(peak)
     needs += f", and {bytes_text(known[0].free - known[0].left)} for CUDA"
     batch = f" Largest batch: {'' if is_exact else 'at least '}{largest}."

@@ -174,8 +174,9 @@ class Framework(ABC):
         Returns
         -------
         tuple
-            A clause: the GPUs that the framework uses now, or why nothing changed. Then a context manager
-            that restores the earlier state when it exits. None if nothing changed.
+            The GPUs that the framework uses now, as a clause that follows its name, and a context manager
+            that restores the earlier state when it exits. If nothing changed: why, as a clause with the
+            framework's name, and None.
 
         """
 

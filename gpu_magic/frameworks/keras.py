@@ -78,7 +78,7 @@ class Keras(Framework):
 
     def narrow(self, ordinals: Sequence[int]) -> tuple[str, AbstractContextManager[Any] | None]:
         """Do nothing, because Keras uses the devices of its backend."""
-        return f"it follows {self.backend()}", None
+        return f"Keras follows {self.backend()}", None
 
 
 FRAMEWORK = Keras()

@@ -109,11 +109,12 @@ class FrameworkSettings:
                 result, undo = framework.narrow(ordinals)
             except Exception as error:  # noqa: BLE001 - the other frameworks can still use these GPUs
                 result, undo = f"{framework.name} failed, so nothing changed: {error!r}", None
-            if undo is not None:
-                self._narrowed.push(undo)
-                self._narrowed_names.append(framework.name)
-            is_named = result.startswith(framework.name)
-            results.append(f"{result}." if is_named else f"{framework.name}: {result}.")
+            if undo is None:
+                results.append(f"{result}.")
+                continue
+            self._narrowed.push(undo)
+            self._narrowed_names.append(framework.name)
+            results.append(f"{framework.name}: {result}.")
         return results
 
     def widen(self) -> list[str]:

@@ -31,7 +31,7 @@ _JOB = "/job:localhost/replica:0/task:0"
 # The prefix for a missing device. TensorFlow uses the CPU in place of a missing device of this process, but
 # raises an error for a device of an unknown process.
 _ABSENT = "/job:absent"
-_KEEPS = "it has started and keeps its devices"
+_KEEPS = "TensorFlow has started and keeps its devices"
 _DEVICE_NAME, _DEVICE_SPEC = f"{_EAGER}:Context.device_name", f"{_EAGER}:Context.device_spec"
 # Kept for later cells, because a model works only with the strategy that it was created with.
 _strategies: dict[tuple[str, ...], Any] = {}
@@ -157,7 +157,7 @@ class TensorFlow(Framework):
             return f"TensorFlow {tf.__version__} is built without CUDA", None
         missing = [f"cuda:{ordinal}" for ordinal in ordinals if ordinal not in physical]
         if missing:
-            return f"it does not list {listed(missing)}", None
+            return f"TensorFlow does not list {listed(missing)}", None
         undo = ExitStack()
         undo.callback(self._set_visible, tf.config.get_visible_devices("GPU"))
         try:

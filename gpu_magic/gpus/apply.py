@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gpu_magic.process.guard import Guard
     from gpu_magic.process.session import Session
 
-__all__ = ["apply", "narrow", "or_wait", "resume"]
+__all__ = ["apply", "narrow", "resume"]
 
 _PLAIN = Options()
 # They keep the number of GPUs that they found, without a sign that they looked (CuPy: CUDA's runtime).
@@ -85,7 +85,8 @@ def apply(
         try:
             return choose(in_turn(there) if in_turn else there)
         except NotFreeError as error:
-            raise (error if is_wait else or_wait(error, request)) from None
+            # An error about named GPUs already has the advice.
+            raise (error.or_wait() if is_auto and not is_wait else error) from None
 
     try:
         with session.access.opened():
@@ -309,15 +310,6 @@ def resume(file: Path) -> str:
     if choice.too_late:
         return f"{not_applied}. {choice.too_late}"
     return f"Applied the choice from before the restart:\n{choice}"
-
-
-def or_wait(error: NotFreeError, request: Request) -> NotFreeError:
-    """Return an error with the advice to wait, which an error about named GPUs already has."""
-    if not isinstance(request, Auto):
-        return error
-    is_try = str(error).rpartition(". ")[2].startswith("Try ")
-    adds = ", or add --wait 30m" if is_try else ". To wait, add --wait 30m"
-    return NotFreeError(str(error).removesuffix(".") + adds, error.holders)
 
 
 def _doubts(guard: Guard, selection: Selection, *, has_frameworks: bool) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.model import UNKNOWN, Device, Gpu
 from gpu_magic.errors import ChoiceError, NotFreeError
 from gpu_magic.gpus.options import Options
-from gpu_magic.process.find import mig_instances, whole_gpus, why_unusable
+from gpu_magic.process.find import Unusable, mig_instances, whole_gpus, why_unusable
 from gpu_magic.text import (
     GIB,
     MIB,
@@ -216,7 +216,7 @@ def _why_not(device: Device, options: Options) -> str:
     if isinstance(device, Gpu) and device.is_taken is not False:
         return "in use by the one process that it allows (Exclusive_Process)"
     if isinstance(device, Gpu) and (why := why_unusable(device)):
-        return why.removeprefix("it is ").partition(":")[0]
+        return str(why) if isinstance(why, Unusable) else why.what
     if status.claims:
         return _claims_text(status.claims)
     if options.model is not None and not _is_model(device, options.model):
@@ -271,14 +271,15 @@ def _refusal(
 
     def too_few(there: Sequence[Device], others: Mapping[Device, str]) -> str:
         can = f"only {counted(len(there), 'GPU')}" if there else "no GPU"
-        fewer = f" Try auto:{len(ranked) or len(there)}{options.filters}" if there else ""
-        return (
-            f"{asked} can pick {can}." + (f" Not available: {_left_out(others)}." if others else "") + fewer
-        )
+        return f"{asked} can pick {can}." + (f" Not available: {_left_out(others)}." if others else "")
+
+    def fewer(there: Sequence[Device]) -> str:
+        return f"auto:{len(there)}{options.filters}" if there else ""
 
     if len(later) >= count:
         holders = _left_out({one: others[one] for one in later if one in others})
-        return NotFreeError(too_few(ranked, {one: others[one] for one in pool if one in others}), holders)
+        why = too_few(ranked, {one: others[one] for one in pool if one in others})
+        return NotFreeError(why, holders, instead=fewer(ranked))
     if options.model and not any(_is_model(one, options.model) for one in pool):
         names = {device.name for device in pool if device.name is not UNKNOWN}
         return ChoiceError(
@@ -290,4 +291,5 @@ def _refusal(
         return ChoiceError(f"--min-free {options.min_free} is more than any GPU has. The largest has {most}.")
     if count > 1 and not later and mig_instances(tuple(pool)):
         return ChoiceError(f"{asked} needs whole GPUs, and all are split by MIG. For one instance, try auto")
-    return ChoiceError(too_few(later, {}))
+    way = fewer(ranked or later)
+    return ChoiceError(f"{too_few(later, {})}{f' Try {way}' * bool(way)}")

@@ -136,6 +136,8 @@ def _identifiers(entry: str) -> list[int | str]:
         return list(range(first, last + 1)) if match[2] else [first]
     if uuid := read_uuid(entry):
         return [uuid]
+    if re.fullmatch(r"(?:cuda|/?gpu):[0-9]+", low):
+        raise ChoiceError(f"{entry!r} is a framework's name. Use nvidia-smi's numbers.", shows="both")
     raise ChoiceError(_what_works(entry))
 
 
@@ -146,8 +148,6 @@ def _what_works(entry: str) -> str:
         return "A comma has no GPU beside it. Name GPUs like this: 1,3"
     if re.fullmatch(r"-[0-9]+", entry):
         return f"{entry!r}: GPUs are numbered from 0. To hide all GPUs: none"
-    if re.fullmatch(r"(?:cuda|/?gpu):[0-9]+", low):
-        return f"{entry!r} is a framework's name. Use nvidia-smi's numbers; %gpus shows both."
     if (word := low.partition(":")[0]) in WORDS:
         return f"{entry!r} cannot be part of a list. Try {'auto:2' if word == 'auto' else word}"
     if number := re.match(r"auto\W{0,2}([1-9][0-9]{0,3})\b", low):

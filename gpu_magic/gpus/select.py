@@ -79,12 +79,14 @@ def select(
     order = FASTEST if is_fastest else PCI
     if isinstance(request, Reset):
         reading = given.reading
-        return Selection(reading.devices, variables.named(names_of(*vendors)), reading.notes, vendor)
+        return Selection(
+            reading.devices, variables.named(names_of(*vendors)), tuple(map(str, reading.notes)), vendor
+        )
     if isinstance(request, Nothing):
         return Selection((), hide(*vendors), vendor=vendor)
     there = given.inventory
     if there.problem:
-        raise ChoiceError(there.problem)
+        raise ChoiceError(str(there.problem))
     if isinstance(request, Named):
         devices = _named(request, there)
         if not options.force:
@@ -108,7 +110,7 @@ def select(
             picked = _everything(pool, there)
             left = there.gpus if options.force or given.is_all else given.pool
             out = [gpu for gpu in left if isinstance(gpu, Gpu) and gpu not in picked]
-            whys = [why_unusable(gpu) or "its UUID is unknown" for gpu in out]
+            whys = [f"it is {why}" if (why := why_unusable(gpu)) else "its UUID is unknown" for gpu in out]
             notes = [f"{gpu.label} is left out because {why}." for gpu, why in zip(out, whys, strict=True)]
             notes += _taken(picked)
         devices, unordered = in_order(picked, order, there)
@@ -223,7 +225,7 @@ def _everything(pool: tuple[Device, ...], inventory: Inventory) -> tuple[Device,
     if instances:
         hint = f"Try {instances[0].number_text}"
         raise ChoiceError(f"All GPUs are split by MIG. {mig_limit(inventory)}. {hint}")
-    raise ChoiceError("No GPU can be used now. %gpus shows why.")
+    raise ChoiceError("No GPU can be used now.", shows="why")
 
 
 def _taken(devices: Iterable[Device]) -> list[str]:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from gpu_magic.devices.binding import NO_LIBRARY
 from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown
+from gpu_magic.devices.problems import Cause
 from gpu_magic.devices.processes import ProcessNames, name_text
+from gpu_magic.process.environment import KERNELS
 from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.view import Snapshot
 from gpu_magic.text import GIB, bytes_text, html_block, printable, shortened, simulated_title, text_table
@@ -97,13 +98,13 @@ def _row(device: Device, label: str, name: str, snapshot: Snapshot, names: Proce
     is_split = isinstance(device, Gpu) and device.is_split
     visible_as = "" if is_split else _visible_as(device.identity, snapshot.kernel)
     if isinstance(device, Gpu) and device.problem:
-        return Row(device, label, name, (device.problem,), "problem", visible_as)
+        return Row(device, label, name, (str(device.problem),), "problem", visible_as)
     users, usage = _users(device, names)
     launched = tuple(str(claim) for name, claim in snapshot.launched if name == device.identity)
     if launched and usage == "free":  # a launched command that does not use it yet
         users, usage = launched, "mine"
     if usage == "free" and device.identity in snapshot.claimed:
-        who = "kernel" if snapshot.kernel.program.endswith("kernel") else "process"
+        who = "kernel" if snapshot.kernel.program in KERNELS else "process"
         users, usage = (f"claimed by this {who}",), "mine"
     texts, shares = memory_texts(device.status.memory_used, device.memory_total), _shares(device)
     return Row(device, label, name, users, usage, visible_as, *texts, shares)
@@ -322,16 +323,16 @@ def _mask(mask: str | None) -> str:
 
 def problem_text(snapshot: Snapshot) -> str:
     """Return why no GPU can be read, and without a driver, how to try gpu_magic. Empty if one can."""
-    if NO_LIBRARY not in snapshot.problem:
-        return snapshot.problem
+    if snapshot.problem is None or snapshot.problem.cause is not Cause.NO_LIBRARY:
+        return str(snapshot.problem or "")
     is_shell = snapshot.kernel.program == "python"
     typed = f"{_SIMULATED} gpu-magic" if is_shell else f"%env {_SIMULATED}"
     return f"{snapshot.problem} To try gpu_magic without a GPU: {typed}"
 
 
 def _notes(snapshot: Snapshot) -> list[str]:
-    problems = filter(None, (problem_text(snapshot), snapshot.limitation))
-    return [*problems, *snapshot.kernel.notes]
+    problems = filter(None, (problem_text(snapshot), str(snapshot.limitation or "")))
+    return [*problems, *map(str, snapshot.kernel.notes)]
 
 
 def record_of(device: Device, simulated: str) -> dict[str, Any]:
@@ -353,7 +354,7 @@ def record_of(device: Device, simulated: str) -> dict[str, Any]:
         "gpu": device.index if isinstance(device, Gpu) else device.gpu_index,
         **known(device, "uuid", "name", "memory_total"),
         **known(status, "memory_used", "utilization", "temperature", "power"),
-        "problem": gpu.problem if gpu else "",
+        "problem": str(gpu.problem or "") if gpu else "",
         "simulated": bool(simulated),
         "processes": processes and [known(one, "pid", "name", "owner", "memory") for one in processes],
         "claims": claims,

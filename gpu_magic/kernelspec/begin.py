@@ -12,8 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.devices.binding import HUNG_DRIVER
-from gpu_magic.devices.call_timeout import HUNG
+from gpu_magic.devices.problems import Cause, GpuCause
 from gpu_magic.errors import ChoiceError, GpuMagicError, NotFreeError
 from gpu_magic.gpus.apply import apply
 from gpu_magic.gpus.auto import check_filters, held_by
@@ -129,7 +128,8 @@ def _wait_for_driver(session: Session) -> None:
     end = time.monotonic() + _DRIVER_SECONDS
     while time.monotonic() < end:
         machine = session.reader.inventory()
-        if machine.problem != HUNG_DRIVER and all(gpu.problem != HUNG for gpu in machine.gpus):
+        is_hanging = machine.problem is not None and machine.problem.cause is Cause.HUNG
+        if not is_hanging and GpuCause.HUNG not in [gpu.problem.cause for gpu in machine if gpu.problem]:
             return
         time.sleep(_LOOK_SECONDS)
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.errors import LaunchError, NotFreeError
-from gpu_magic.gpus.apply import or_wait
 from gpu_magic.gpus.options import Options, read_seconds
 from gpu_magic.gpus.request import Auto, Named, Reset, parse
 from gpu_magic.gpus.select import select
@@ -64,7 +63,7 @@ def pick(
             machine = read_for_auto(session) if is_alone else snapshot or read_machine(session)
             return _pick(session, request, count, claims, options=options, machine=machine)
         except NotFreeError as error:
-            raise or_wait(error, request) from None
+            raise (error.or_wait() if isinstance(request, Auto) else error) from None
     if not isinstance(request, Auto | Named):
         raise LaunchError("--wait goes with auto or GPU numbers. Try --gpus auto:2 --wait 30m")
 
@@ -138,7 +137,7 @@ def _select(
 def _visible(session: Session, snapshot: Snapshot) -> Named:
     """Return a request for this process's visible devices, in the order of `cuda:i`."""
     if snapshot.problem:
-        raise LaunchError(snapshot.problem)
+        raise LaunchError(str(snapshot.problem))
     names = snapshot.kernel.names
     if names is UNKNOWN:
         raise LaunchError("Which GPUs are visible is unknown. Try --gpus 0,1")

@@ -117,7 +117,7 @@ class GpuUsage:
                 what = f"{size_text(abs(self.stayed))} {'stayed' if self.stayed > 0 else 'freed'}"
                 memory += f", {what if self.stayed else 'nothing stayed'}"
         if self.others:
-            known = dict.fromkeys(f"{one.name} ({one.owner})".replace(" ()", "") for one in self.others)
+            known = dict.fromkeys(f"{one.name}{f' ({one.owner})' * bool(one.owner)}" for one in self.others)
             names = [shortened(name, _LONGEST_NAME) for name in known]
             names[_MOST_NAMED:] = [f"{len(names) - _MOST_NAMED} more"] * (len(names) > _MOST_NAMED)
             others = f"shared with {listed(names)}"
@@ -148,7 +148,7 @@ class CellUsage:
     gpus
         Its use of each GPU, in the order of `cuda:0`, `cuda:1`, …. Empty if it used none.
     problem
-        Why nothing is known of GPUs, as a sentence. Else empty.
+        Why nothing is known of GPUs, as a sentence without its full stop. Else empty.
     has_failed
         Whether it ended with an error.
     versions
@@ -203,17 +203,19 @@ class CellUsage:
         cpu = f"(user {time_text(self.user)}, sys {time_text(self.system)})"
         times = f"Wall {time_text(self.wall)} · CPU {time_text(self.user + self.system)} {cpu}"
         lines = [self._line(gpu) for gpu in self.gpus]
-        lines = lines or [self.problem.partition(". ")[0].removesuffix(".") or "no GPU was used"]
+        lines = lines or [self.problem or "no GPU was used"]
         return f"{times} · {lines[0]}" if len(lines) == 1 else "\n".join([times, *lines])
 
     def _repr_html_(self) -> str:
         lines = "".join(f"<p>{html.escape(line)}</p>" for line in repr(self).split("\n"))
         return html_block("", lines + "".join(map(self._chart, self.gpus)))
 
-    def _line(self, gpu: GpuUsage, length: int = 0) -> str:
+    def _name_of(self, gpu: GpuUsage) -> str:
         mark = simulated_mark(self.simulated and gpu.gpu)
-        name = " = ".join(filter(None, [gpu.name, f"{mark}{gpu.gpu}"]))
-        return f"{name}: {gpu._texts(self.wall)[length] or 'used'}"  # noqa: SLF001
+        return " = ".join(filter(None, [gpu.name, f"{mark}{gpu.gpu}"]))
+
+    def _line(self, gpu: GpuUsage, length: int = 0) -> str:
+        return f"{self._name_of(gpu)}: {gpu._texts(self.wall)[length] or 'used'}"  # noqa: SLF001
 
     def _chart(self, gpu: GpuUsage) -> str:
         """Return a chart of memory as an area and utilization as a line. Empty with too few samples."""
@@ -233,7 +235,7 @@ class CellUsage:
             f"border-bottom:1px solid var(--gm-line)' role='img' aria-label='{line}'>"
             f"<polygon points='{_points([*ends[:1], *memory, *ends[1:]], most)}' fill='var(--gm-blue)' "
             f"opacity='.4'/><polyline points='{_points(busy, 100)}' fill='none' stroke='var(--gm-amber)'/>"
-            f"</svg><p class='gm-title'>{line.partition(': ')[0]}, {time_text(self.wall)}: "
+            f"</svg><p class='gm-title'>{html.escape(self._name_of(gpu))}, {time_text(self.wall)}: "
             f"{', '.join(keys)}</p>"
         )
 

@@ -346,7 +346,7 @@ class Recorder:
             user=cpu[0] - block.cpu[0],
             system=cpu[1] - block.cpu[1],
             gpus=tuple(gpu for gpu in gpus if gpu is not None),
-            problem=snapshot.problem,
+            problem=snapshot.problem.what if snapshot.problem else "",
             has_failed=has_failed,
             versions={name: str(version) for name, version in versions.items() if version is not UNKNOWN},
             simulated=snapshot.simulated,

@@ -52,12 +52,12 @@ def serialize(snapshot: Snapshot) -> tuple[dict[str, Any], list[dict[str, Any]]]
         "host": printable(socket.gethostname()),
         "driver": printable(f"driver {snapshot.driver_version}") if is_known else "",
         "simulated": printable(snapshot.simulated),  # the profile of a simulated machine
-        "problem": problem_text(snapshot) or snapshot.limitation,  # why no GPU can be read
+        "problem": problem_text(snapshot) or str(snapshot.limitation or ""),  # why no GPU can be read
         "cuda_state": view.state,  # whether the choice can change: see `process.drivers.State`
         "cuda_text": view.cuda,  # `cuda_state` as a sentence
         "runtime": runtime_of(view.vendor),  # "CUDA" or "ROCm"
         "notes": [
-            *view.notes,
+            *map(str, view.notes),
             *_notes_on_ipykernel(),
         ],  # on CUDA_VISIBLE_DEVICES, for example
         "allotted": view.allotted,  # "allotted by Slurm job 123: GPUs 2, 5"

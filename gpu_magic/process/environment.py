@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gpu_magic.process.mask import Variables
 
 __all__ = [
+    "KERNELS",
     "EnvironmentChanges",
     "Program",
     "connection_file",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 Program = Literal["kernel", "unattended kernel", "ipython", "python"]
+KERNELS = ("kernel", "unattended kernel")
 _at_start: dict[str, str] | None = None  # the environment
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import Device, Gpu, MigInstance
@@ -10,13 +11,24 @@ from gpu_magic.process.mask import fitting
 
 if TYPE_CHECKING:
     from gpu_magic.devices.model import Inventory
+    from gpu_magic.devices.problems import GpuProblem
 
-__all__ = ["check_usable", "find", "mig_instances", "whole_gpus", "why_unusable"]
+__all__ = ["Unusable", "check_usable", "find", "mig_instances", "whole_gpus", "why_unusable"]
 
 _MOST_NAMED = 4  # UUIDs in one message
 _UUID_LENGTH = 40
-_SPLIT = "it is split by MIG"
 _NONE_MADE = "is split by MIG and has no instance. An administrator has to make one first."
+
+
+class Unusable(enum.Enum):
+    """Why a GPU that answers cannot be chosen as a whole. `str` returns words that follow "GPU 1 is"."""
+
+    SPLIT = "split by MIG"
+    PROHIBITED = "in compute mode Prohibited"
+    UNNAMED = "without a UUID and a bus ID"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 def find(identifier: int | str, inventory: Inventory) -> Device:
@@ -30,7 +42,7 @@ def find(identifier: int | str, inventory: Inventory) -> Device:
     if identifier.startswith("amd:"):
         amd = inventory.of_vendor("amd")
         if not amd.gpus and not inventory.problem:
-            raise ChoiceError(f"{identifier}: this machine has no AMD GPU. %gpus shows its GPUs.")
+            raise ChoiceError(f"{identifier}: this machine has no AMD GPU.", shows="its GPUs")
         return check_usable(_by_number(int(identifier.removeprefix("amd:")), amd))
     if identifier[0].isdecimal():
         return _by_instance_number(identifier, first)
@@ -85,13 +97,14 @@ def _by_uuid(prefix: str, inventory: Inventory) -> Device:
 def check_usable(gpu: Gpu) -> Gpu:
     """Return the GPU, or raise ChoiceError if it cannot be chosen as a whole: see `why_unusable`."""
     why = why_unusable(gpu)
-    if why == _SPLIT:
+    if why is Unusable.SPLIT:
         there = " or ".join(instance.number_text for instance in gpu.mig)
         way = f"is split by MIG. Choose an instance: {there}" if there else _NONE_MADE
         raise ChoiceError(f"{gpu.label} {way}")
     if why:
-        mode = f" An administrator can change that: nvidia-smi -i {gpu.index} -c DEFAULT"
-        raise ChoiceError(f"{gpu.label} cannot be chosen because {why}.{mode if 'Prohibited' in why else ''}")
+        how = f" An administrator can change that: nvidia-smi -i {gpu.index} -c DEFAULT"
+        way = how if why is Unusable.PROHIBITED else ""
+        raise ChoiceError(f"{gpu.label} cannot be chosen because it is {why}.{way}")
     return gpu
 
 
@@ -100,15 +113,15 @@ def whole_gpus(pool: tuple[Device, ...]) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in pool if isinstance(gpu, Gpu) and not why_unusable(gpu))
 
 
-def why_unusable(gpu: Gpu) -> str:
-    """Return why a GPU cannot be chosen as a whole, as a clause. Empty if it can."""
+def why_unusable(gpu: Gpu) -> GpuProblem | Unusable | None:
+    """Return why a GPU cannot be chosen as a whole. None if it can."""
     if gpu.problem:
-        return f"it is {gpu.problem}"
+        return gpu.problem
     if gpu.is_split:
-        return _SPLIT
+        return Unusable.SPLIT
     if gpu.is_prohibited:
-        return "it is in compute mode Prohibited"
-    return "" if gpu.identity else "its UUID and its bus ID are unknown"
+        return Unusable.PROHIBITED
+    return None if gpu.identity else Unusable.UNNAMED
 
 
 def mig_instances(pool: tuple[Device, ...]) -> tuple[MigInstance, ...]:

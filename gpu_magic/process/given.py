@@ -53,10 +53,11 @@ _NUMBER = r"[0-9]{1,4}"
 class Grant:
     """The GPUs that a scheduler or a container has given to this process."""
 
-    by: str = ""  # who gave them: "Slurm job 123", "the container"; empty if unknown
+    giver: str = ""  # who gave them, in words: "Slurm job 123", "the container"; empty if unknown
     gpus: tuple[str, ...] | None = None  # the giver's list: UUIDs, or numbers of device files
     listed: str = ""  # the same, as written
     count: int = 0  # how many, if only that is known
+    scheduler: str = ""  # "Slurm", "LSF" or "PBS"; empty for another giver
 
 
 def read_grant(environment: Mapping[str, str]) -> Grant:
@@ -77,18 +78,19 @@ def read_grant(environment: Mapping[str, str]) -> Grant:
         if (is_slurm and listed) or (
             job and (has_mask or (is_slurm and "ROCR_VISIBLE_DEVICES" in environment))
         ):
-            by = f"{scheduler} job {shortened(job, _LONGEST)}" if job else scheduler
+            giver = f"{scheduler} job {shortened(job, _LONGEST)}" if job else scheduler
             entries = listed.split(",") if is_slurm else [""]
             is_list = all(re.fullmatch(rf"{_NUMBER}|{_UUID}", entry) for entry in entries)
-            return Grant(by, tuple(entries) if is_list else None, listed if is_slurm else "")
+            gpus = tuple(entries) if is_list else None
+            return Grant(giver, gpus, listed if is_slurm else "", scheduler=scheduler)
     listed = environment.get("NVIDIA_VISIBLE_DEVICES", "")
     is_pod, entries = "KUBERNETES_SERVICE_HOST" in environment, listed.split(",")
-    by = "Kubernetes" if is_pod else "the container"
+    giver = "Kubernetes" if is_pod else "the container"
     if all(re.fullmatch(_UUID, entry) for entry in entries):
-        return Grant(by, tuple(entries), listed)
+        return Grant(giver, tuple(entries), listed)
     if all(re.fullmatch(rf"{_NUMBER}(:[0-9]{{1,2}})?", entry) for entry in entries):
-        return Grant(by, count=len(entries))
-    return Grant(by) if is_pod and listed == "void" else Grant()
+        return Grant(giver, count=len(entries))
+    return Grant(giver) if is_pod and listed == "void" else Grant()
 
 
 _NOBODY = Grant()
@@ -135,10 +137,10 @@ class Given:
     def text(self) -> str:
         """Who gave which GPUs: `allotted by Slurm job 123: GPUs 2, 5`. Empty if unknown."""
         grant, granted = self._grant, self._granted
-        if not grant.by or (grant.count and grant.count != len(parts(self.inventory.devices))):
+        if not grant.giver or (grant.count and grant.count != len(parts(self.inventory.devices))):
             return ""
         which = "GPUs unknown" if granted is UNKNOWN else _numbers(granted)
-        return f"allotted by {grant.by}: {which}"
+        return f"allotted by {grant.giver}: {which}"
 
     @property
     def sentence(self) -> str:
@@ -154,7 +156,7 @@ class Given:
     @property
     def unset(self) -> str:
         """How to show the GPUs if the variables hide all of them, as a further sentence; else empty."""
-        if self.devices != () or self._grant.by or not self._in_force:
+        if self.devices != () or self._grant.giver or not self._in_force:
             return ""
         return f" To see all GPUs, run unset {' '.join(self._in_force)} before you start it."
 
@@ -168,11 +170,11 @@ class Given:
     def check_inside(self, devices: tuple[Device, ...]) -> None:
         """Raise ChoiceError if the process was not given one of these devices."""
         for device in self.outside(devices):
-            granted, by = self._granted, self._grant.by
-            if granted is UNKNOWN or not by or is_within((device,), granted):
+            granted, giver = self._granted, self._grant.giver
+            if granted is UNKNOWN or not giver or is_within((device,), granted):
                 why = f"was not given to this process: {self.sentence}"
             else:
-                why = f"is not among the GPUs that {by} allotted to this process ({_numbers(granted)})"
+                why = f"is not among the GPUs that {giver} allotted to this process ({_numbers(granted)})"
             raise ChoiceError(f"{device.label} {why}.{self.unset} --force overrides this.")
 
     def why_not(self, device: Device) -> str:
@@ -197,7 +199,7 @@ def _settle(there: Inventory, variables: Variables, grant: Grant) -> tuple[_Devi
     named = granted = there.devices if is_all else reading.named
     # HIP sees at most the GPUs that ROCR_VISIBLE_DEVICES leaves, whatever AMD's other variables mean.
     left = read_hip(Variables(rocr=variables.rocr), there).devices if is_amd else UNKNOWN
-    why = next(reversed(reading.notes), "")
+    why = str(next(reversed(reading.notes), ""))
     if grant.listed in values.values():
         # The scheduler wrote the same text into both, so the text means what CUDA, or ROCm's runtime, reads.
         if is_amd and grant.listed == variables.rocr:
@@ -215,7 +217,7 @@ def _settle(there: Inventory, variables: Variables, grant: Grant) -> tuple[_Devi
     named_by = next(filter(None, reversed(values.values())), "")
     is_exact = named_by.startswith(("GPU-", "MIG-"))
     if lists[1:]:
-        which = f"{grant.by} lists {grant.listed}, which is ambiguous here."
+        which = f"{grant.giver} lists {grant.listed}, which is ambiguous here."
         is_narrower = not is_all and named is not UNKNOWN and any(is_within(named, one) for one in lists)
         return (named, UNKNOWN, False, "") if is_narrower or is_exact else (UNKNOWN, UNKNOWN, False, which)
     listed = lists[0]
@@ -226,7 +228,7 @@ def _settle(there: Inventory, variables: Variables, grant: Grant) -> tuple[_Devi
     if is_within(named, listed) or is_within(listed, named):
         both = tuple(one for one in named if is_within((one,), listed))
         return both, listed, is_all and is_within(named, listed), ""
-    which = f"{grant.by} lists other GPUs: {grant.listed}."
+    which = f"{grant.giver} lists other GPUs: {grant.listed}."
     return (named, listed, False, "") if is_exact else (UNKNOWN, UNKNOWN, False, which)
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.process.drivers import State, driver
-from gpu_magic.process.environment import program
+from gpu_magic.process.environment import KERNELS, program
 from gpu_magic.process.visible import read_hip
-from gpu_magic.process.watch import cuda_watch
+from gpu_magic.process.watch import Start, cuda_watch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +26,8 @@ _ERRORS = {
     804: "the container's CUDA compatibility package does not support this GPU",
 }
 _SENTENCES = {
-    State.ABSENT: "not started: the choice can still change",
-    State.LIVE: "not started: the choice can still change",  # NVML also loads the driver's library
+    State.ABSENT: "not started",
+    State.LIVE: "not started",  # NVML also loads the driver's library
     State.FORKED: "started before this process was forked, so this process cannot use it",
     State.UNKNOWN: "may have started: this platform gives no way to ask",
     State.UNCLEAR: "may have started before this process was forked. If so, this process cannot use it",
@@ -45,10 +45,8 @@ class Guard:
         started), `frozen` (CUDA has started: too late), `forked` (a child that was forked after CUDA
         started), `unclear` (a child that may have been forked after CUDA started), `broken` (CUDA fails), or
         `unknown` (this platform gives no way to ask).
-    since
-        When gpu_magic first saw that CUDA had started: `in cell [4]`. Empty if unknown.
-    by
-        The import or the framework that started CUDA: `import kornia`, `PyTorch`. Empty if unknown.
+    start
+        When gpu_magic first saw that CUDA had started, and what started it.
     devices
         The GPUs of a process in which CUDA has started, as `cuda:0`, `cuda:1`, …. If NVML does not list a
         GPU, its entry is its UUID.
@@ -62,12 +60,23 @@ class Guard:
     """
 
     state: State
-    since: str = ""
-    by: str = ""
+    start: Start = Start()  # noqa: RUF009 - it is immutable
     devices: tuple[Device | str, ...] = ()
     error: int = 0
     vendor: Vendor = "nvidia"
     is_known: bool = True
+
+    @property
+    def since(self) -> str:
+        """When gpu_magic first saw that CUDA had started: `in cell [4]`. Empty if unknown."""
+        if self.start.is_before_load:
+            return "before gpu_magic was loaded"
+        return "" if self.start.cells is None else f"in {_cells(self.start.cells)}"
+
+    @property
+    def by(self) -> str:
+        """The import or the framework that started CUDA: `import kornia`, `PyTorch`. Empty if unknown."""
+        return self.start.cause
 
     @property
     def runtime(self) -> str:
@@ -97,7 +106,13 @@ class Guard:
 
     @property
     def sentence(self) -> str:
-        """The state as a sentence whose subject, CUDA or ROCm, is left out."""
+        """The state, as text that follows "CUDA" or "ROCm", and whether the choice can still change."""
+        is_early = self.state in (State.ABSENT, State.LIVE)
+        return f"{self.status}: the choice can still change" if is_early else self.status
+
+    @property
+    def status(self) -> str:
+        """The state, as text that follows "CUDA" or "ROCm"."""
         if self.state is State.FROZEN:
             return f"{self.seen}. {self.keeps}"
         if self.state is State.BROKEN:
@@ -114,14 +129,14 @@ class Guard:
     @property
     def cause(self) -> str:
         """The cell and import that started CUDA, as a sentence: `cell [4] started CUDA (import kornia)`."""
-        if not self.since.startswith("in "):
+        if self.start.cells is None:
             return f"{self.runtime} {self.seen}"
-        return f"{self.since[3:]} started {self.runtime}{f' ({self.by})' if self.by else ''}"
+        return f"{_cells(self.start.cells)} started {self.runtime}{f' ({self.by})' if self.by else ''}"
 
     @property
     def keeps(self) -> str:
         """Which GPUs the process has, as a sentence: `This kernel keeps GPU 1 (cuda:0)`."""
-        here = "This kernel" if "kernel" in program() else "This process"
+        here = "This kernel" if program() in KERNELS else "This process"
         return f"{here} keeps {self.frozen_to}" if self.devices or not self.is_known else f"{here} has no GPU"
 
     @property
@@ -132,6 +147,11 @@ class Guard:
         return ", ".join(labels) or "no GPU"
 
 
+def _cells(numbers: tuple[int, ...]) -> str:
+    """Return `cell [4]`, or `cell [4] or [5]` if another cell ran in the background."""
+    return f"cell {' or '.join(f'[{one}]' for one in numbers)}" if numbers else "an unnumbered cell"
+
+
 def judge_process(inventory: Inventory, state: State) -> Guard:
     """Make the guard from the state of the driver, the watch and the machine."""
     asked = driver()
@@ -139,16 +159,16 @@ def judge_process(inventory: Inventory, state: State) -> Guard:
     vendor: Vendor = "amd" if is_amd else "nvidia"
     if state is not State.FROZEN:
         return Guard(state, error=asked.error, vendor=vendor)
-    since, by = cuda_watch.first or ("", "")
+    start = cuda_watch.first or Start()
     if is_amd:  # ROCm does not report its GPUs, but its variables do
         amd = inventory.of_vendor("amd")
         found = read_hip(asked.started_with, amd).devices if amd.vendors == ("amd",) else UNKNOWN
         if found is UNKNOWN:
-            return Guard(state, since, by, vendor="amd", is_known=False)
-        return Guard(state, since, by, found, vendor="amd")
+            return Guard(state, start, vendor="amd", is_known=False)
+        return Guard(state, start, found, vendor="amd")
     there = [device for device in inventory.devices if device.uuid is not UNKNOWN]
     listed = {str(device.uuid).partition("-")[2]: device for device in there}
-    return Guard(state, since, by, tuple(listed.get(uuid, f"GPU-{uuid}") for uuid in asked.devices()))
+    return Guard(state, start, tuple(listed.get(uuid, f"GPU-{uuid}") for uuid in asked.devices()))
 
 
 def runtime_of(vendor: Vendor) -> str:

@@ -12,6 +12,7 @@ supported", but processes are reported to count several (nanoporetech/dorado #15
 
 from __future__ import annotations
 
+import enum
 import re
 from itertools import takewhile
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -33,6 +34,8 @@ __all__ = [
     "PCI",
     "ROCR",
     "By",
+    "Flaw",
+    "Note",
     "Reading",
     "Variables",
     "fitting",
@@ -106,11 +109,34 @@ def fitting(name: str, inventory: Inventory) -> list[Device]:
     return [one for gpu in gpus for one in gpu.mig if one.ids == (int(match[2]), int(match[3]))]
 
 
+class Flaw(enum.Enum):
+    """The kind of a note, for code that treats some notes differently."""
+
+    QUOTES = "quotes"
+    SEVERAL_MIG = "several MIG instances"
+    SILENT = "GPUs that do not answer"
+    CHANGED = "changed after CUDA started"
+    OTHER = "other"
+
+
+class Note(NamedTuple):
+    """What is wrong with the variables that name GPUs. `str` returns sentences."""
+
+    what: str
+    flaw: Flaw = Flaw.OTHER
+    advice: str = ""
+    is_past: bool = False  # only the variables at the start of the process are wrong
+
+    def __str__(self) -> str:
+        start = "At the start of this process: " * self.is_past
+        return f"{start}{self.what}{f' {self.advice}' * bool(self.advice)}"
+
+
 class Reading(NamedTuple):
     """The meaning of a mask on a machine."""
 
     devices: tuple[Device, ...] | Unknown  # the devices that CUDA sees, in the order of cuda:i
-    notes: tuple[str, ...] = ()  # what is wrong with the mask, a sentence each; also why it is UNKNOWN
+    notes: tuple[Note, ...] = ()  # what is wrong with the mask; the last one tells why it is UNKNOWN
     by_uuid: bool = False  # whether it is a list of UUIDs, which its first entry decides
     names_all: bool = False  # whether its numbers name every GPU of the machine, in any order
     others: tuple[Device, ...] = ()  # all MIG instances that the mask names
@@ -131,7 +157,7 @@ def read(mask: str | None, inventory: Inventory, order: str | None = None) -> Re
     count = len(inventory)
     if any(gpu.is_split for gpu in inventory) and not any(gpu.problem for gpu in inventory):
         count = len(parts(inventory.devices))
-    numbers, notes = list(range(len(inventory))), list[str]()
+    numbers, notes = list(range(len(inventory))), list[Note]()
     if mask is not None:
         numbers, notes = _numbers(mask, max(count, len(inventory)))
     if not numbers:
@@ -153,7 +179,7 @@ def write(devices: Sequence[Device], *, by_uuid: bool) -> str:
     )
 
 
-def _numbers(mask: str, count: int) -> tuple[list[int], list[str]]:
+def _numbers(mask: str, count: int) -> tuple[list[int], list[Note]]:
     """Return the numbers up to the first invalid entry, and what is wrong with the mask.
 
     A repeated number makes the whole list empty, unless an entry without a number precedes it.
@@ -166,11 +192,11 @@ def _numbers(mask: str, count: int) -> tuple[list[int], list[str]]:
     if '"' in mask or "'" in mask:
         bare = shortened(mask.replace('"', "").replace("'", ""), _LONGEST_SHOWN)
         why = f"The quotes in {_shown(mask)} are part of the value, so CUDA misreads it."
-        return valid, [f"{why} %env takes no quotes: %env CUDA_VISIBLE_DEVICES={bare}"]
+        return valid, [Note(why, Flaw.QUOTES, f"%env takes no quotes: %env CUDA_VISIBLE_DEVICES={bare}")]
     if len(valid) == len(entries):
         lenient = [entry for entry in entries if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", entry)]
         at_start = "CUDA reads only the number at the start of"
-        return valid, [f"{at_start} {shortened(one, 20)!r} in {_shown(mask)}." for one in lenient[:1]]
+        return valid, [Note(f"{at_start} {shortened(one, 20)!r} in {_shown(mask)}.") for one in lenient[:1]]
     if not valid and mask.strip() in _MEANT_AS_NONE:
         return [], []
     entry, why = entries[len(valid)].strip(), "is not a number"
@@ -189,26 +215,29 @@ def _number(entry: str) -> int:
     return int(match[1] + match[2][:_LONGEST_NUMBER]) if match else -1
 
 
-def _why_unclear(mask: str | None, numbers: list[int], inventory: Inventory, order: str | None) -> str:
-    """Return why CUDA's numbers may differ from nvidia-smi's. Empty if they are the same."""
+def _why_unclear(
+    mask: str | None, numbers: list[int], inventory: Inventory, order: str | None
+) -> Note | None:
+    """Return why CUDA's numbers may differ from nvidia-smi's. None if they are the same."""
     setting = f"CUDA_VISIBLE_DEVICES is {'not set' if mask is None else 'a list of numbers'}"
     silent = [gpu for gpu in inventory if gpu.problem]
     has_order = order == PCI or inventory.is_uniform
     if not has_order and (inventory.is_mixed or not silent):
         verb = "differ" if inventory.is_mixed else "may differ"
-        return (
+        return Note(
             f"{setting} and CUDA_DEVICE_ORDER is {shortened(order or 'not set', 20)}. The GPUs {verb}, so "
             "CUDA may count them in another order than nvidia-smi: which GPU is cuda:0 is unknown"
             f"{' until you choose' if mask is None else ''}."
         )
     if split := [gpu for gpu in inventory if gpu.is_split]:
         verb = "are" if split[1:] else "is"
-        return f"{setting} and {_gpus(split)} {verb} split by MIG, so which GPUs CUDA sees is unknown."
+        return Note(f"{setting} and {_gpus(split)} {verb} split by MIG, so which GPUs CUDA sees is unknown.")
     # CUDA may leave out a GPU that fell off the bus, while NVML still counts it. This is not documented, so
     # the numbers after that GPU are unknown.
     if silent and (max(numbers) >= silent[0].index or not has_order):
-        return f"{setting} and {_gpus(silent)} {_do(silent)} not answer, so which GPUs CUDA sees is unknown."
-    return ""
+        why = f"{setting} and {_gpus(silent)} {_do(silent)} not answer, so which GPUs CUDA sees is unknown."
+        return Note(why, Flaw.SILENT)
+    return None
 
 
 def _read_uuids(mask: str, inventory: Inventory) -> Reading:
@@ -231,7 +260,7 @@ def _read_uuids(mask: str, inventory: Inventory) -> Reading:
         if takes_one(inventory):
             note = f"{mig_limit(inventory)}. CUDA sees only {found[0].uuid}."
         is_known = takes_one(inventory) or not found[1:]
-        notes = (note,) if entries[1:] else ()
+        notes = (Note(note, Flaw.SEVERAL_MIG),) if entries[1:] else ()
         return Reading((found[0],) if is_known else UNKNOWN, notes, by_uuid=True, others=tuple(found))
     notes = ()
     if len(found) < len(entries):
@@ -243,10 +272,10 @@ def _read_uuids(mask: str, inventory: Inventory) -> Reading:
     gpus = [device for device in found if isinstance(device, Gpu)]
     if split := [gpu for gpu in gpus if gpu.is_split]:
         why = f"CUDA_VISIBLE_DEVICES names {_gpus(split)}, split by MIG. CUDA picks one instance itself."
-        return Reading(UNKNOWN, (*notes, why), by_uuid=True)
+        return Reading(UNKNOWN, (*notes, Note(why)), by_uuid=True)
     if silent := [gpu for gpu in gpus if gpu.problem]:
         why = f"{_gpus(silent)} {_do(silent)} not answer, so which GPUs CUDA sees is unknown."
-        return Reading(UNKNOWN, (*notes, why), by_uuid=True)
+        return Reading(UNKNOWN, (*notes, Note(why, Flaw.SILENT)), by_uuid=True)
     return Reading(tuple(found), notes, by_uuid=True)
 
 
@@ -260,13 +289,13 @@ def _first_repeated(items: Sequence[object]) -> int | None:
     return None
 
 
-def _named_twice(mask: str, entry: object) -> str:
-    return f"{_shown(mask)} names {shortened(str(entry), _LONGEST_SHOWN)} twice, so CUDA sees no GPU."
+def _named_twice(mask: str, entry: object) -> Note:
+    return Note(f"{_shown(mask)} names {shortened(str(entry), _LONGEST_SHOWN)} twice, so CUDA sees no GPU.")
 
 
-def _ends_the_list(mask: str, place: int, why: str, seen: str) -> str:
+def _ends_the_list(mask: str, place: int, why: str, seen: str) -> Note:
     seen = seen if place else "no GPU"
-    return f"Entry {place + 1} of {_shown(mask)} {why}. CUDA stops there and sees {seen}."
+    return Note(f"Entry {place + 1} of {_shown(mask)} {why}. CUDA stops there and sees {seen}.")
 
 
 def _shown(mask: str) -> str:
@@ -275,7 +304,7 @@ def _shown(mask: str) -> str:
 
 def _gpus(gpus: Sequence[Device]) -> str:
     """Return `GPU 1`, or `GPUs 0 and 2`."""
-    return f"GPU{'s' * (len(gpus) > 1)} {listed(gpu.label.removeprefix('GPU ') for gpu in gpus)}"
+    return f"GPU{'s' * (len(gpus) > 1)} {listed(gpu.number_text for gpu in gpus)}"
 
 
 def _do(gpus: Sequence[Gpu]) -> str:

@@ -79,7 +79,7 @@ class LazySnapshot:
     def problem(self) -> str:
         """Why no GPU can be read, as a sentence without advice. Empty if GPUs can be read."""
         problem = self.snapshot.problem
-        return problem and problem.partition(". ")[0].rstrip(".") + "."
+        return f"{problem.what}." if problem else ""
 
 
 def locate(target: Target, machine: LazySnapshot) -> LogicalDevice:

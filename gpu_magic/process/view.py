@@ -12,7 +12,7 @@ from gpu_magic.process.drivers import State
 from gpu_magic.process.environment import Program, program, variables_now
 from gpu_magic.process.given import Given
 from gpu_magic.process.guard import judge_process
-from gpu_magic.process.mask import names_of
+from gpu_magic.process.mask import Flaw, Note, names_of
 from gpu_magic.process.visible import in_force, read_visible, seen_vendor
 from gpu_magic.process.watch import cuda_watch
 
@@ -41,7 +41,7 @@ class KernelView(NamedTuple):
     given: tuple[str, ...] | None  # the identities that the process may use. None: all, or unknown
     state: str  # whether the choice can still change: see `State`
     cuda: str  # the same as a sentence, with when and how CUDA started, and its GPUs
-    notes: tuple[str, ...] = ()  # what is wrong with the mask, a sentence each
+    notes: tuple[Note, ...] = ()  # what is wrong with the mask
     allotted: str = ""  # who gave which GPUs: "allotted by Slurm job 123: GPUs 2, 5"
     amd: tuple[tuple[str, str], ...] = ()  # the variables that hide AMD's GPUs here, with their values
     inherited_amd: tuple[tuple[str, str], ...] = ()  # the same at the launch of the process
@@ -117,12 +117,13 @@ def _kernel_view(session: Session, inventory: Inventory, guard: Guard) -> Kernel
     reading = read_visible(now, inventory.of_vendor(vendor))
     visible, notes = _identities(reading.devices), list(reading.notes)
     if now != inherited and in_force(inherited, inventory):
-        notes += [f"At the start of this process: {note}" for note in given.reading.notes]
+        notes += [note._replace(is_past=True) for note in given.reading.notes]
     if guard.state is State.FROZEN and guard.is_known and visible not in (None, guard.uuids):
-        notes.append(
+        why = (
             f"{names_of(vendor)[0]} was changed after {guard.runtime} started. {guard.keeps}. New processes "
             "use the new value, and frameworks may count by it."
         )
+        notes.append(Note(why, Flaw.CHANGED))
     if not guard.can_change:
         visible = guard.uuids if guard.is_known else None
     others: list[str] = []

@@ -19,7 +19,20 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import UNKNOWN, Gpu, MigInstance, Unknown
 from gpu_magic.errors import ChoiceError
-from gpu_magic.process.mask import FASTEST, HIP, MASK, ORDER, PCI, ROCR, Reading, Variables, read, write
+from gpu_magic.process.mask import (
+    FASTEST,
+    HIP,
+    MASK,
+    ORDER,
+    PCI,
+    ROCR,
+    Flaw,
+    Note,
+    Reading,
+    Variables,
+    read,
+    write,
+)
 from gpu_magic.text import counted, listed, shortened
 
 if TYPE_CHECKING:
@@ -87,7 +100,7 @@ def read_hip(variables: Variables, inventory: Inventory) -> Reading:
     is_hidden = mask == _HIDDEN and (variables.hip is not None or variables.rocr is None)
     if is_hidden or variables.rocr == "":
         return Reading(())
-    values, seen, notes = in_force(variables, inventory), _numbered(inventory), list[str]()
+    values, seen, notes = in_force(variables, inventory), _numbered(inventory), list[Note]()
     if seen is UNKNOWN:
         # GPUs that answer and are named by complete UUIDs are known without HIP's numbers.
         there = {str(gpu.uuid): gpu for gpu in inventory if not gpu.problem}
@@ -105,8 +118,8 @@ def read_hip(variables: Variables, inventory: Inventory) -> Reading:
     if others is not UNKNOWN and others != len(seen):
         shown = " and ".join(f"{name}={_shown(value)}" for name, value in values.items())
         theirs = "refuses it" if others < 0 else f"reads {_count(others)}"
-        note = f"{shown}: PyTorch {theirs} and HIP {_count(len(seen))}, so which GPUs are visible is unknown."
-        return Reading(UNKNOWN, (note,))
+        why = f"{shown}: PyTorch {theirs} and HIP {_count(len(seen))}, so which GPUs are visible is unknown."
+        return Reading(UNKNOWN, (Note(why),))
     return Reading(seen, tuple(notes), names_all=len(seen) == len(inventory))
 
 
@@ -120,10 +133,11 @@ def _numbered(inventory: Inventory) -> tuple[Gpu, ...] | Unknown:
     return tuple(places[place] for place in range(len(gpus))) if is_known else UNKNOWN
 
 
-def _why_unclear(inventory: Inventory) -> str:
+def _why_unclear(inventory: Inventory) -> Note:
     if silent := [gpu.label for gpu in inventory if gpu.problem]:
-        return f"{listed(silent)} do{'' if silent[1:] else 'es'} not answer, so HIP's numbers are unknown."
-    return "AMD SMI does not report HIP's numbers, so which GPU a number means is unknown."
+        do = "do" if silent[1:] else "does"
+        return Note(f"{listed(silent)} {do} not answer, so HIP's numbers are unknown.", Flaw.SILENT)
+    return Note("AMD SMI does not report HIP's numbers, so which GPU a number means is unknown.")
 
 
 def _left_by_rocr(value: str, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
@@ -174,13 +188,13 @@ def _count(gpus: int) -> str:
     return counted(gpus, "GPU") if gpus else "no GPU"
 
 
-def _ended(name: str, value: str, count: int) -> list[str]:
+def _ended(name: str, value: str, count: int) -> list[Note]:
     """Return a note if an entry ends a list early, else nothing."""
     if count >= len(value.split(",")) or value == _HIDDEN:
         return []
     seen = f"only the first {count}" if count else "no GPU"
     why = "is not a GPU of this machine"
-    return [f"Entry {count + 1} of {name}={_shown(value)} {why}. HIP stops there and sees {seen}."]
+    return [Note(f"Entry {count + 1} of {name}={_shown(value)} {why}. HIP stops there and sees {seen}.")]
 
 
 def _shown(value: str) -> str:
@@ -230,7 +244,10 @@ def show(
 def _show_hip(
     devices: tuple[Gpu, ...], inherited: Variables, amd: Inventory, by: str | None
 ) -> dict[str, str | None]:
-    """Return the same for AMD's GPUs. ROCR_VISIBLE_DEVICES stays, unless it hides one of them."""
+    """Return the variables that make only these AMD GPUs visible.
+
+    ROCR_VISIBLE_DEVICES stays, unless it hides one of them.
+    """
     found: dict[str, str | None] = {}
     left = numbered = _numbered(amd)
     if inherited.rocr is not None:
@@ -241,7 +258,7 @@ def _show_hip(
     if by == "index" and left is UNKNOWN:
         raise ChoiceError(f"{_why_unclear(amd)} Omit by='index'.")
     if by == "uuid" or left is UNKNOWN:
-        _check_uuids(devices, by, _why_unclear(amd) if left is UNKNOWN else "")
+        _check_uuids(devices, by, str(_why_unclear(amd)) if left is UNKNOWN else "")
         found[HIP] = write(devices, by_uuid=True)
     else:
         found[HIP] = ",".join(str(left.index(device)) for device in devices)
@@ -257,7 +274,7 @@ def why_no_numbers(order: str, inventory: Inventory) -> str:
     numbers GPUs if one is split is not documented well enough to rely on it.
     """
     if inventory.vendors == ("amd",):
-        return _why_unclear(inventory) if _numbered(inventory) is UNKNOWN else ""
+        return str(_why_unclear(inventory)) if _numbered(inventory) is UNKNOWN else ""
     if order == FASTEST and not inventory.is_uniform:
         return "CUDA's numbers are unknown with FASTEST_FIRST."
     if any(gpu.problem or gpu.is_split for gpu in inventory):

@@ -11,7 +11,7 @@ import contextlib
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.finders import changed_finders
 from gpu_magic.interrupts import postponed_interrupts
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import FrameType, ModuleType
 
-__all__ = ["Watch", "cuda_watch"]
+__all__ = ["Start", "Watch", "cuda_watch"]
 
 # Set during the watch. PyTorch reads it at every call of torch.cuda.is_available(), which calls cuInit if the
 # variable is not set (torch 2.13, torch/cuda/__init__.py). It is then True if NVML lists a GPU, even if CUDA
@@ -30,17 +30,25 @@ __all__ = ["Watch", "cuda_watch"]
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
-class Watch:
-    """Watches this process.
+class Start(NamedTuple):
+    """When CUDA was first seen to have started, and what started it."""
 
-    It is a finder at the head of `sys.meta_path` that finds nothing. Python asks it for every module that is
-    not yet loaded, which takes a few microseconds for each package. So the watch can name the cause, such as
-    `import kornia`, if the cell itself does not use CUDA.
+    # The numbers of the cells, one of which started it. Empty: a cell without a number. None: it is unknown
+    # which, or that was before gpu_magic was loaded.
+    cells: tuple[int, ...] | None = None
+    cause: str = ""  # the import or the framework: `import kornia`, `PyTorch`; empty if unknown
+    is_before_load: bool = False
+
+
+class Watch:
+    """Observes cells, and imports through `sys.meta_path`, where it never provides a module.
+
+    Python asks it for every module that is not yet loaded, which takes a few microseconds for each package.
+    So the watch can name the cause, such as `import kornia`, if the cell itself does not use CUDA.
     """
 
     def __init__(self) -> None:
-        # `Guard.since` and `Guard.by` when CUDA was first seen to have started. None: not started.
-        self.first: tuple[str, str] | None = None
+        self.first: Start | None = None  # None: CUDA has not started
         self._environment = EnvironmentChanges()
         self._started_before: Sequence[str] = ()
         self._latest = ""  # the package that the user's own code imported last in this cell
@@ -63,7 +71,7 @@ class Watch:
         if NVML_CHECK not in os.environ and probe() is not State.BROKEN:
             self._environment.set(NVML_CHECK, "1")
         if driver().is_started():
-            self._note("before gpu_magic was loaded")
+            self._note(is_before_load=True)
         else:
             shell.events.register("pre_run_cell", self._before_cell)
             shell.events.register("post_run_cell", self._after_cell)
@@ -142,9 +150,9 @@ class Watch:
                 self._environment.restore(self._environment.names)  # as in `look`
             return
         if result is None:  # ipykernel has none for a cell that was interrupted in an await
-            self._note(self._in_cells(self._last_input()), latest=latest)
+            self._note(self._with_beside(self._last_input()), latest=latest)
         else:
-            self._note(self._in_cells(result.execution_count), latest=latest, cell=result.info.raw_cell)
+            self._note(self._with_beside(result.execution_count), latest=latest, cell=result.info.raw_cell)
         self._remove_hooks()
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:  # noqa: ARG002
@@ -156,12 +164,20 @@ class Watch:
         if is_users:
             self._latest = fullname.partition(".")[0]
 
-    def _note(self, when: str = "", *, latest: str = "", cell: str = "", importer: str = "") -> None:
+    def _note(
+        self,
+        cells: tuple[int, ...] | None = None,
+        *,
+        latest: str = "",
+        cell: str = "",
+        importer: str = "",
+        is_before_load: bool = False,
+    ) -> None:
         """Note when and how CUDA started, if this is seen for the first time.
 
-        `when` is empty for the cell that runs. `latest` is the package that the user's code imported last. It
-        is the certain cause if the rest of the ended `cell` has only imports. If a package that the user
-        imports is running code, that package started CUDA. `importer` is "user" or "package".
+        `cells` are as of `Start`. None: those that run. `latest` is the package that the user's code imported
+        last. It is the certain cause if the rest of the ended `cell` has only imports. If a package that the
+        user imports is running code, that package started CUDA. `importer` is "user" or "package".
         """
         if self.first is not None or probe() is not State.FROZEN:
             return
@@ -177,21 +193,21 @@ class Watch:
             initializer = latest
         frameworks = " and ".join(name for name in _started_frameworks() if name not in self._started_before)
         if initializer:
-            by = f"import {initializer}" + (f" (through {frameworks})" if frameworks else "")
+            cause = f"import {initializer}" + (f" (through {frameworks})" if frameworks else "")
         else:
-            by = frameworks or (f"import {latest}, or a line after it" if latest else "")
-        if not when and self._shell is not None:  # without a shell, nothing watched when CUDA started
-            when = self._in_cells(*[] if self._beside and not self._is_in_cell else [self._last_input()])
-        self.first = when, by
+            cause = frameworks or (f"import {latest}, or a line after it" if latest else "")
+        # Without a shell, nothing watched when CUDA started.
+        if cells is None and self._shell is not None and not is_before_load:
+            cells = self._with_beside(*[] if self._beside and not self._is_in_cell else [self._last_input()])
+        self.first = Start(cells, cause, is_before_load)
 
     def _last_input(self) -> int:
         # IPython 8 counts a cell when it ends, IPython 9 when it begins. Both list its input before it runs.
         return len(self._shell.history_manager.input_hist_parsed) - 1
 
-    def _in_cells(self, *numbers: int | None) -> str:
-        """Return `in cell [4]`, or `in cell [4] or [5]` if another cell runs in the background."""
-        found = sorted({number for number in numbers if number is not None} | self._beside)
-        return f"in cell {' or '.join(f'[{one}]' for one in found)}" if found else "in an unnumbered cell"
+    def _with_beside(self, *numbers: int | None) -> tuple[int, ...]:
+        """Return the numbers of cells, with those that run in the background."""
+        return tuple(sorted({number for number in numbers if number is not None} | self._beside))
 
 
 def _started_frameworks() -> Sequence[str]:

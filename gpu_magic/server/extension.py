@@ -24,6 +24,7 @@ from gpu_magic.claims.held import Claims
 from gpu_magic.devices.idle import can_work, is_working, with_idle
 from gpu_magic.devices.machine_reader import MachineReader
 from gpu_magic.devices.model import UNKNOWN, Inventory, Unknown, sum_of
+from gpu_magic.devices.problems import Cause, Problem
 from gpu_magic.devices.processes import descends_from
 from gpu_magic.errors import SimulationError
 from gpu_magic.gpus.table import rows
@@ -124,7 +125,7 @@ class Reading:
             try:
                 machine = self.reader.inventory()
             except SimulationError as error:  # of the server's environment
-                machine = Inventory(problem=str(error))
+                machine = Inventory(problem=Problem(Cause.NO_SIMULATION, str(error)))
         machine = machine.with_claims(self._claims.everybodys())
         cells = {pid: kernel.idle for pid, kernel in kernels.items() if kernel.idle is not UNKNOWN}
         idle = self.reader.idleness.look(machine, time.monotonic(), cells)
@@ -150,7 +151,7 @@ class Reading:
             }
             for row in shown
         ]
-        return {"problem": machine.problem, "simulated": machine.simulated, "gpus": gpus}
+        return {"problem": str(machine.problem or ""), "simulated": machine.simulated, "gpus": gpus}
 
 
 def _as_anybodys(device: Any) -> Any:

@@ -94,20 +94,20 @@ def lost_and_back(number: int) -> list[str]:
     """Return what is wrong with a GPU before it is lost, then, a minute later, and once it is back."""
     state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE"])
     there = state.read_text()
-    found = [gpu_magic.gpus()[number].problem]
+    found = [str(gpu_magic.gpus()[number].problem or "")]
     lines = there.splitlines(keepends=True)
     cards = [position for position, line in enumerate(lines) if line.startswith("gpu ")]
     lines[cards[number]] = lines[cards[number]].replace(" ok ", " lost ")
     state.write_text("".join(lines))
     gpu = gpu_magic.gpus()[number]
-    found += [gpu.problem, str(gpu.name)]
+    found += [str(gpu.problem), str(gpu.name)]
     reader = current().reader._amd
     assert reader is not None
     reader._opened_at = -math.inf  # all are found again
     later = gpu_magic.gpus()
     found += [str(later[number].name), str(later.driver_version)]
     state.write_text(there)
-    return [*found, gpu_magic.gpus()[number].problem]
+    return [*found, str(gpu_magic.gpus()[number].problem or "")]
 
 
 def lost_at_first(number: int) -> list[Any]:
@@ -137,7 +137,9 @@ def closed() -> str:
 
 def hangs() -> list[Any]:
     """Return which GPUs hang, and that the others have their figures."""
-    return [[gpu.problem, None if gpu.problem else gpu.status.temperature] for gpu in gpu_magic.gpus()]
+    return [
+        [str(gpu.problem or ""), None if gpu.problem else gpu.status.temperature] for gpu in gpu_magic.gpus()
+    ]
 
 
 def imported_by(first: str) -> dict[str, bool]:
@@ -154,7 +156,7 @@ def gone_beside_nvidias() -> list[Any]:
     state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE"])
     state.write_text(state.read_text().replace("refuse 0", "refuse 34"))
     gpus = gpu_magic.gpus()
-    return [before, list(gpus.vendors), gpus.limitation]
+    return [before, list(gpus.vendors), str(gpus.limitation or "")]
 
 
 def choice() -> list[Any]:

@@ -66,7 +66,7 @@ def test_a_file_of_ones_own_that_hides_it_is_named(fresh: Fresh, tmp_path: Path,
         ran, helped = fresh(MAGICS, PYTHONPATH=f"{tmp_path}:{ROOT}").split("HELP\n")
         assert len(ran.splitlines()) > 4
         assert [line for line in ran.splitlines() if mend not in line] == []
-        assert helped.count(mend) >= 4  # twice for %gpus, and for others
+        assert helped.count(mend) >= 2  # of the magics whose help needs it
         assert "Traceback" not in helped
         assert "gpu_magic/" not in helped
 
@@ -160,8 +160,8 @@ def test_without_nvml_gpus_are_known_by_proc_and_can_be_chosen(container: Callab
     assert [(gpu.index, gpu.uuid) for gpu in machine] == list(enumerate(UUIDS[:3]))
     assert (machine[0].name, machine[1].bus_id) == ("NVIDIA A100-SXM4-80GB", "00000000:48:00.0")
     assert machine[0].memory_total is machine[0].status.memory_used is machine[0].is_busy is UNKNOWN
-    assert machine.problem == ""
-    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in machine.limitation
+    assert machine.problem is None
+    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in str(machine.limitation)
     for wanted, mask in [("2,0", "2,0"), ("GPU-1a", "1"), ("all", "0,1,2")]:
         selection = select(parse(wanted), machine, (None, None))
         assert (selection.mask, selection.variables["CUDA_DEVICE_ORDER"]) == (mask, "PCI_BUS_ID")
@@ -182,4 +182,4 @@ def test_the_only_gpu_is_picked_and_a_uuid_that_is_not_known_yet_is_unknown(
 def test_gpus_that_were_not_given_to_a_container_are_none(container: Callable[..., Nvml]) -> None:
     inventory = container(("0000:07:00.0", UUIDS[0], 0), can_be_used=False).inventory()
     assert len(inventory) == 0
-    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in inventory.problem
+    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in str(inventory.problem)

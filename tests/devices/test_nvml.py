@@ -85,11 +85,11 @@ def test_a_lost_gpu_is_told_and_the_rest_is_read(nvml: Nvml) -> None:
         assert (after[2].uuid, after[2].name) == (before[2].uuid, before[2].name)
         assert after[2].status.memory_used is UNKNOWN
         assert not after[2].is_free
-        assert ["lost" in gpu.problem for gpu in after] == [False, False, True, True]
+        assert ["lost" in str(gpu.problem) for gpu in after] == [False, False, True, True]
         counters = nvml.counters([gpu.uuid for gpu in machine.gpus], 0)
         assert machine.gpus[2].uuid not in counters
         machine.gpus[2].recover()
-        assert nvml.inventory()[2].problem == ""
+        assert nvml.inventory()[2].problem is None
         machine.gpus[1].lose()
         counters = nvml.counters([gpu.uuid for gpu in machine.gpus], 0)
         assert counters[machine.gpus[1].uuid] == Counters()
@@ -98,7 +98,7 @@ def test_a_lost_gpu_is_told_and_the_rest_is_read(nvml: Nvml) -> None:
         machine.gpus[0].fail("nvmlDeviceGetNumGpuCores", pynvml.NVML_ERROR_GPU_IS_LOST)
         nvml._opened_at = -math.inf  # a minute ago
         later = nvml.inventory()
-        assert "lost" in later[0].problem
+        assert "lost" in str(later[0].problem)
         assert later[1].name == before[1].name  # it was known before it was lost
 
 
@@ -121,7 +121,7 @@ def test_a_figure_that_is_refused_is_unknown_and_the_others_are_read(
         machine.gpus[0].fail(call, error)
         gpu = nvml.inventory()[0]
     assert {name for name in gpu.status.__slots__ if getattr(gpu.status, name) is UNKNOWN} == fields
-    assert gpu.problem == ""
+    assert gpu.problem is None
     assert gpu.is_free is (fields <= {"temperature", "power"})
     assert (gpu.compute_mode is UNKNOWN) is (not fields)
     assert (gpu.is_prohibited, gpu.is_exclusive) == (False, False)
@@ -150,7 +150,7 @@ def test_old_drivers_are_read_by_older_functions(nvml: Nvml) -> None:
         machine.missing = newer | older | {"nvmlDeviceGetMigMode", ENERGY, WORK}
         machine.gpus[0].fail("nvmlDeviceGetEnforcedPowerLimit", pynvml.NVML_ERROR_NOT_SUPPORTED)
         found = nvml.inventory()[0]
-        assert (found.problem, found.status.memory_used, found.status.processes) == ("", UNKNOWN, UNKNOWN)
+        assert (found.problem, found.status.memory_used, found.status.processes) == (None, UNKNOWN, UNKNOWN)
         assert found.status.temperature is not UNKNOWN
         (counters,) = nvml.counters([str(found.uuid)], 0).values()
         assert (counters.energy, counters.work, nvml.limits(0)) == (UNKNOWN, UNKNOWN, Limits())
@@ -238,7 +238,7 @@ def test_a_driver_that_refuses_is_explained(nvml: Nvml, refusal: int, says: str)
     with simulate("4xA100-80GB") as machine:
         machine.refusal = refusal
         inventory = nvml.inventory()
-        assert says in inventory.problem
+        assert says in str(inventory.problem)
         assert not inventory.gpus
         machine.refusal = 0
         assert len(nvml.inventory()) == 4
@@ -257,9 +257,9 @@ def test_a_gpu_that_is_closed_to_this_user_is_refused_in_a_sentence(nvml: Nvml) 
 def test_no_gpu_and_no_driver(nvml: Nvml) -> None:
     with simulate("0xT4"):
         for _ in range(2):
-            assert "has no GPU" in nvml.inventory().problem
+            assert "has no GPU" in str(nvml.inventory().problem)
     if pynvml.nvmlLib is None:  # on a machine without a driver
-        assert "NVML is missing" in nvml.inventory().problem
+        assert "NVML is missing" in str(nvml.inventory().problem)
 
 
 def test_mig_instances_stand_under_their_gpu(nvml: Nvml) -> None:
@@ -290,7 +290,7 @@ def test_it_follows_when_another_machine_is_put_beneath_or_it_is_shut_by_others(
             assert [gpu.index for gpu in nvml.inventory().fastest_first] == [1, 2, 0]
         assert len(nvml.inventory()) == 2
         pynvml.nvmlShutdown()
-        assert nvml.inventory()[0].problem == ""
+        assert nvml.inventory()[0].problem is None
 
 
 class _Raw(str):
@@ -311,7 +311,7 @@ def test_a_name_that_is_no_text_is_unknown(nvml: Nvml) -> None:
     with simulate("1xT4") as machine:
         machine.gpus[0].model = machine.gpus[0].model._replace(name=_Raw(b"T\xff4"))
         assert nvml.inventory()[0].name is UNKNOWN
-        assert nvml.inventory()[0].problem == ""
+        assert nvml.inventory()[0].problem is None
 
 
 @pytest.mark.parametrize(

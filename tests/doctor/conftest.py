@@ -22,6 +22,7 @@ from gpu_magic.testing import simulate
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gpu_magic.devices.problems import Problem
     from gpu_magic.doctor.facts import Build, Finding, Program
 
 
@@ -44,9 +45,8 @@ def kernel(machine: Inventory, program: Program = "kernel", mask: str | None = N
     """Return a process that was started with this mask, and sees what it means."""
     variables = more.pop("variables", Variables(mask, "PCI_BUS_ID"))
     reading = read_visible(variables, machine)
-    seen = reading.devices
-    labels = seen if not isinstance(seen, tuple) else tuple(one.label for one in seen)
-    given = {"guard": Guard(State.ABSENT), "launched": variables, "notes": reading.notes, "seen": labels}
+    given = {"guard": Guard(State.ABSENT), "launched": variables, "notes": reading.notes}
+    given["seen"] = reading.devices
     return Kernel(program, variables=variables, **given | more)
 
 
@@ -101,7 +101,7 @@ class Place:
         file.chmod(mode)
 
     def look(
-        self, where: dict[str, str], problem: str = "", machine: Inventory | None = None
+        self, where: dict[str, str], problem: Problem | None = None, machine: Inventory | None = None
     ) -> list[Finding]:
         """Return what is found of the driver and the device files, with these files, and variables in capitals."""
         for path, text in where.items():

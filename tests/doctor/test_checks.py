@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpu_magic.devices.binding import HUNG_DRIVER, NO_GPU, NO_LIBRARY, NOT_LOADED, OUTDATED, REFUSED
 from gpu_magic.devices.model import UNKNOWN, Inventory
+from gpu_magic.devices.problems import Cause, GpuCause, GpuProblem, Problem
 from gpu_magic.doctor.checks import check_builds, check_cuda, check_device_files, check_driver, check_gpus
 from gpu_magic.doctor.facts import Build, DeviceFile, Facts, Packages, System
 from gpu_magic.doctor.sources import has_code, loaded_version, read_packages, read_system
@@ -70,47 +70,52 @@ DEVICES = {f"dev/{name}": "" for name in NAMES}
     ("where", "problem", "says", "mend"),
     [
         # No driver.
-        (SOUND, NO_LIBRARY, "This machine has no NVIDIA GPU and no NVIDIA driver. ", ""),
+        (SOUND, Cause.NO_LIBRARY, "This machine has no NVIDIA GPU and no NVIDIA driver. ", ""),
         (
             {},
-            f"{NO_LIBRARY} AMD says no.",
-            "has no visible NVIDIA GPU and no NVIDIA driver. AMD says no.",
+            Problem(Cause.NO_LIBRARY, amd=Problem(Cause.AMD_ERROR, "no")),
+            "has no visible NVIDIA GPU and no NVIDIA driver. AMD SMI does not answer: no.",
             "",
         ),
-        (SOUND | GPU, NO_LIBRARY, "has an NVIDIA GPU, but not the driver's libraries. ", GUIDE),
-        (LOADED, NO_LIBRARY, "not the driver's libraries (kernel module 580.65.06).", GUIDE),
-        (JETSON, NO_LIBRARY, "This Jetson board has no NVML", ""),
-        (JETSON | WSL, NO_LIBRARY, "Install it in Windows, not in Linux:", WSL_GUIDE),
+        (SOUND | GPU, Cause.NO_LIBRARY, "has an NVIDIA GPU, but not the driver's libraries. ", GUIDE),
+        (LOADED, Cause.NO_LIBRARY, "not the driver's libraries (kernel module 580.65.06).", GUIDE),
+        (JETSON, Cause.NO_LIBRARY, "This Jetson board has no NVML", ""),
+        (JETSON | WSL, Cause.NO_LIBRARY, "Install it in Windows, not in Linux:", WSL_GUIDE),
         (
             DOCKER | COLAB,
-            NO_LIBRARY,
+            Cause.NO_LIBRARY,
             "This notebook has no GPU on Colab",
             "Runtime > Change runtime type > T4 GPU",
         ),
         # A container without GPUs, or without a part of the driver.
-        (DOCKER | OPEN, NO_LIBRARY, " Its host has GPUs.", "docker run --gpus all …"),
-        (PODMAN, NO_LIBRARY, " without GPUs. ", "podman run --device nvidia.com/gpu=all …"),
-        (KUBERNETES, NO_LIBRARY, "container was", "resources: {limits: {nvidia.com/gpu: 1}}"),
-        (APPTAINER, NO_LIBRARY, " started without GPUs. ", "apptainer exec --nv …"),
-        (CGROUP, NO_LIBRARY, "unknown.", "docker run --gpus all …"),
-        (DOCKER | DEVICES, NO_LIBRARY, "but no NVML (libnvidia-ml.so.1).", WITH_ALL),
+        (DOCKER | OPEN, Cause.NO_LIBRARY, " Its host has GPUs.", "docker run --gpus all …"),
+        (PODMAN, Cause.NO_LIBRARY, " without GPUs. ", "podman run --device nvidia.com/gpu=all …"),
+        (KUBERNETES, Cause.NO_LIBRARY, "container was", "resources: {limits: {nvidia.com/gpu: 1}}"),
+        (APPTAINER, Cause.NO_LIBRARY, " started without GPUs. ", "apptainer exec --nv …"),
+        (CGROUP, Cause.NO_LIBRARY, "unknown.", "docker run --gpus all …"),
+        (DOCKER | DEVICES, Cause.NO_LIBRARY, "but no NVML (libnvidia-ml.so.1).", WITH_ALL),
         # What the driver refuses.
-        ({}, OUTDATED, OUTDATED, "sudo reboot"),
-        (DOCKER, OUTDATED, "on the host, reboot the host. Otherwise,", "docker restart …"),
-        (APPTAINER, OUTDATED, ON_HOST, "sudo reboot"),
-        ({}, NOT_LOADED, NOT_LOADED, "sudo modprobe nvidia"),
-        (DOCKER, NOT_LOADED, ON_HOST, "sudo modprobe nvidia"),
-        ({}, HUNG_DRIVER, HUNG_DRIVER, "sudo reboot"),
-        ({}, NO_GPU, NO_GPU, "srun --gres=gpu:1 …"),
-        (DOCKER, NO_GPU, "was started without GPUs.", "docker run --gpus all …"),
-        ({}, REFUSED, REFUSED, "sudo chmod a+rw /dev/nvidia*"),
-        (DOCKER, "NVML says something else.", "NVML says something else.", ""),
+        ({}, Cause.OUTDATED, str(Problem(Cause.OUTDATED)), "sudo reboot"),
+        (DOCKER, Cause.OUTDATED, "on the host, reboot the host. Otherwise,", "docker restart …"),
+        (APPTAINER, Cause.OUTDATED, ON_HOST, "sudo reboot"),
+        ({}, Cause.NOT_LOADED, str(Problem(Cause.NOT_LOADED)), "sudo modprobe nvidia"),
+        (DOCKER, Cause.NOT_LOADED, ON_HOST, "sudo modprobe nvidia"),
+        ({}, Cause.HUNG, str(Problem(Cause.HUNG)), "sudo reboot"),
+        ({}, Cause.NO_GPU, str(Problem(Cause.NO_GPU)), "srun --gres=gpu:1 …"),
+        (DOCKER, Cause.NO_GPU, "was started without GPUs.", "docker run --gpus all …"),
+        ({}, Cause.REFUSED, str(Problem(Cause.REFUSED)), "sudo chmod a+rw /dev/nvidia*"),
+        (
+            DOCKER,
+            Problem(Cause.ERROR, "something else"),
+            "The NVIDIA driver does not answer: something else.",
+            "",
+        ),
     ],
 )
 def test_why_no_gpu_can_be_read(
-    place: Place, where: dict[str, str], problem: str, says: str, mend: str
+    place: Place, where: dict[str, str], problem: Cause | Problem, says: str, mend: str
 ) -> None:
-    (found,) = place.look(where, problem)
+    (found,) = place.look(where, Problem(problem) if isinstance(problem, Cause) else problem)
     assert (found.severity, found.about, found.mend) == ("wrong", "driver", mend)
     assert says in f"{found.what} {found.meaning}"
 
@@ -118,16 +123,16 @@ def test_why_no_gpu_can_be_read(
 @pytest.mark.parametrize(
     ("files", "capabilities", "limitation", "says"),
     [
-        ({}, "utility", "", "This container has no CUDA driver: NVIDIA_DRIVER_CAPABILITIES=utility."),
-        ({}, "all", "", ""),
+        ({}, "utility", None, "This container has no CUDA driver: NVIDIA_DRIVER_CAPABILITIES=utility."),
+        ({}, "all", None, ""),
         # With CDI, as Podman's, and with Apptainer nobody reads the variable, which can be the image's.
-        ({"usr/lib/x86_64-linux-gnu/libcuda.so.1": ""}, "utility", "", ""),
-        ({".singularity.d/libs/libcuda.so.1": ""}, "utility", "", ""),
-        ({}, "all", "NVML is missing: only names are known.", "NVML is missing."),
+        ({"usr/lib/x86_64-linux-gnu/libcuda.so.1": ""}, "utility", None, ""),
+        ({".singularity.d/libs/libcuda.so.1": ""}, "utility", None, ""),
+        ({}, "all", Problem(Cause.NO_FIGURES), f"{Problem(Cause.NO_FIGURES).what}."),
     ],
 )
 def test_a_container_without_a_part_of_the_driver(
-    place: Place, files: dict[str, str], capabilities: str, limitation: str, says: str
+    place: Place, files: dict[str, str], capabilities: str, limitation: Problem | None, says: str
 ) -> None:
     where = DOCKER | DEVICES | files | {"NVIDIA_DRIVER_CAPABILITIES": capabilities}
     found = place.look(where, machine=inventory(limitation=limitation))
@@ -140,7 +145,12 @@ def test_outside_of_a_container_nobody_reads_what_parts_of_the_driver_it_has(pla
 
 
 def test_another_pynvml_hides_nvidia_s() -> None:
-    (found,) = check_driver(Facts(Inventory(problem=NO_LIBRARY), packages=Packages(binding_problem="Old.")))
+    (found,) = check_driver(
+        Facts(
+            Inventory(problem=Problem(Cause.NO_LIBRARY)),
+            packages=Packages(binding_problem=Problem(Cause.WRONG_BINDING)),
+        )
+    )
     lines = ("uninstall -y pynvml", "install --force-reinstall nvidia-ml-py")
     assert found.mend.splitlines() == [f"python -m pip {line}" for line in lines]
 
@@ -208,7 +218,7 @@ def test_closed_device_files(closed: str, error: str, container: str, expected: 
     errors = dict.fromkeys(NAMES[:2], error)
     files = [DeviceFile(f"/dev/{one}", one not in closed.split(), errors.get(one, "")) for one in NAMES]
     system = System(container=container, devices=tuple(files))
-    facts = Facts(Inventory(problem=REFUSED), packages=Packages(), system=system)
+    facts = Facts(Inventory(problem=Problem(Cause.REFUSED)), packages=Packages(), system=system)
     assert [(one.severity, one.mend) for one in check_device_files(facts)] == [expected]
     assert bool(list(check_driver(facts))) == (not error and "nvidiactl" not in closed)  # it is said once
 
@@ -233,7 +243,7 @@ def test_a_device_file_that_cuda_makes_itself_is_not_missing(place: Place) -> No
 def test_gpus_that_cuda_can_t_use() -> None:
     machine = inventory("2xA100-80GB")
     first, second = machine.gpus
-    lost = replace(second, problem="not answering: the driver reports this GPU as lost")
+    lost = replace(second, problem=GpuProblem(GpuCause.LOST))
     prohibited = replace(first, compute_mode="Prohibited")
     taken = replace(first, compute_mode="Exclusive_Process", status=replace(first.status, utilization=90))
     empty = replace(first, is_split=True)

@@ -11,6 +11,7 @@ import pytest
 
 import gpu_magic
 from gpu_magic.devices.model import UNKNOWN, Inventory
+from gpu_magic.devices.problems import Cause, Problem
 from gpu_magic.doctor.checks import check_front_end, check_leftovers
 from gpu_magic.doctor.diagnosis import Diagnosis, diagnose, judge, without_private
 from gpu_magic.doctor.facts import Build, Facts, Finding, Packages
@@ -105,7 +106,7 @@ def test_what_was_checked_is_called_fine_unless_it_has_a_finding() -> None:
     assert rows["CUDA"] == "not started: the choice can still change"
     assert "built for CUDA 13.0\n" in repr(Diagnosis((Finding("wrong", "PyTorch", "No."),), facts))
     # Without a GPU nothing is said of a choice, and nothing called fine.
-    nothing = Inventory(problem="NVML is missing.")
+    nothing = Inventory(problem=Problem(Cause.NO_LIBRARY))
     text = repr(shown(machine=nothing, kernel=kernel(nothing)))
     assert "choice" not in text
     assert "fine" not in text

@@ -10,6 +10,7 @@ import pytest
 
 import gpu_magic
 from gpu_magic.devices.model import Inventory
+from gpu_magic.devices.problems import Cause, GpuCause, GpuProblem, Problem
 from gpu_magic.doctor.checks import check_cuda, check_gpus, check_visible_devices
 from gpu_magic.doctor.diagnosis import read_kernel
 from gpu_magic.doctor.facts import Facts
@@ -92,7 +93,10 @@ def test_none_that_was_chosen_is_no_fault() -> None:
 
 # How it is typed
 
-UNSET, JOB = "unset CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES", Grant("Slurm job 4711")
+UNSET, JOB = (
+    "unset CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES",
+    Grant("Slurm job 4711", scheduler="Slurm"),
+)
 
 
 def export(mask: str) -> str:
@@ -134,7 +138,7 @@ def test_a_shell_names_a_lost_gpu_s_neighbours_and_mig_instances_by_uuid() -> No
     """CUDA numbers those that are left, so 3 may mean none, and ends the list."""
     machine = inventory("3xA100-80GB")
     first, lost, last = machine.gpus
-    machine = replace(machine, gpus=(first, replace(lost, problem="not answering"), last))
+    machine = replace(machine, gpus=(first, replace(lost, problem=GpuProblem(GpuCause.LOST)), last))
     (found,) = check_gpus(Facts(machine, kernel(machine, "shell")))
     assert found.mend == export(f"{first.uuid},{last.uuid}")
     machine = inventory(SPLIT, driver_version="535.104.05", cuda_version="12.2")
@@ -145,7 +149,7 @@ def test_a_shell_names_a_lost_gpu_s_neighbours_and_mig_instances_by_uuid() -> No
 
 def test_without_a_gpu_an_empty_variable_is_no_fault() -> None:
     """It is how frameworks are kept from looking for GPUs, and none could be chosen."""
-    assert mends(Inventory(problem="NVML is missing."), mask="") == {("worth knowing", "")}
+    assert mends(Inventory(problem=Problem(Cause.NO_LIBRARY)), mask="") == {("worth knowing", "")}
 
 
 # AMD's GPUs

@@ -101,7 +101,7 @@ def room(name: str, free: int | Unknown, context: int = 0) -> _Room:
     ],
 )  # fmt: skip
 def test_the_verdict_names_the_gpus(rooms: list[_Room], batch: tuple[int | None, bool], said: str) -> None:
-    snapshot = SimpleNamespace(problem="", kernel=SimpleNamespace(names={}))
+    snapshot = SimpleNamespace(problem=None, kernel=SimpleNamespace(names={}))
     assert said in _verdict(9 * GIB, snapshot, rooms, *batch)  # type: ignore[arg-type]
 
 

@@ -251,7 +251,7 @@ def test_in_process_tells_what_is_imported_and_says_what_came_of_it(machine: Run
         "visible": ["GPU:2", "GPU:1"],
         "names": ["/GPU:0", "/GPU:1"],
         "problem": "",
-        "one that is not there": "it does not list cuda:7",
+        "one that is not there": "TensorFlow does not list cuda:7",
         "visible afterwards": 3,
         "name afterwards": "/GPU:2",
     },

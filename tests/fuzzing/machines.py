@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpu_magic.devices.model import Gpu, Inventory
+from gpu_magic.devices.problems import Cause, GpuCause, GpuProblem, Problem
 from tests.gpus.machines import GIB, gpu, machine, split
 
 __all__ = ["MACHINES"]
@@ -33,9 +34,9 @@ MACHINES: tuple[Inventory, ...] = (
     machine(gpu(0, used=20, busy=90), gpu(1, name="Tesla T4"), gpu(2)),
     replace(machine(gpu(0), split(gpu(1)), gpu(2)), cuda_version="12.4"),
     replace(machine(split(gpu(0))), cuda_version="13.0"),
-    machine(gpu(0), replace(gpu(1), problem="GPU 1 does not answer.")),
+    machine(gpu(0), replace(gpu(1), problem=GpuProblem(GpuCause.LOST))),
     Inventory(tuple(amd(index) for index in range(3))),
     Inventory((gpu(0), gpu(1), *(amd(index, "amd:") for index in range(3)))),
     Inventory(),
-    Inventory(problem="There is no NVIDIA driver here."),
+    Inventory(problem=Problem(Cause.NO_LIBRARY)),
 )

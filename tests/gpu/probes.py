@@ -52,7 +52,7 @@ def nvml() -> dict[str, Any]:
     usable = [device for device in allowed if not getattr(device, "is_split", False)]
     usable.sort(key=lambda device: _known(device.status.memory_used) or 0)
     return {
-        "problem": machine.problem or machine.limitation,
+        "problem": str(machine.problem or machine.limitation or ""),
         "driver": _known(machine.driver_version),
         "cuda": _known(machine.cuda_version),
         "gpus": [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpu_magic.devices.model import UNKNOWN, Gpu, GpuStatus, Inventory, MigInstance
+from gpu_magic.devices.problems import GpuCause, GpuProblem
 
 GIB = 1 << 30
 # Unlike enough to have short prefixes, and the last two alike for a while.
@@ -36,7 +37,7 @@ def split(whole: Gpu) -> Gpu:
 
 
 def lost(well: Gpu) -> Gpu:
-    return Gpu(well.index, well.uuid, well.name, problem="not answering: the driver reports this GPU as lost")
+    return Gpu(well.index, well.uuid, well.name, problem=GpuProblem(GpuCause.LOST))
 
 
 def unreadable(well: Gpu) -> Gpu:

@@ -68,7 +68,7 @@ def test_the_environment_says_who_gave_what(
     environment: dict[str, str], by: str, gpus: tuple[str, ...] | None
 ) -> None:
     grant = read_grant(environment)
-    assert (grant.by, grant.gpus) == (by, gpus)
+    assert (grant.giver, grant.gpus) == (by, gpus)
 
 
 @given(st.dictionaries(st.sampled_from([*SLURM, "NVIDIA_VISIBLE_DEVICES", "PBS_JOBID"]), st.text()))

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpu_magic.devices.model import UNKNOWN, Gpu, GpuStatus, Inventory
+from gpu_magic.devices.problems import GpuCause, GpuProblem
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import parse
@@ -144,17 +145,17 @@ def test_what_is_seen(variables: Variables, numbers: list[int] | None) -> None:
 
 
 def test_a_note_says_why_what_is_seen_is_not_known() -> None:
-    (note,) = read_hip(Variables(hip=""), MACHINE).notes
+    (note,) = map(str, read_hip(Variables(hip=""), MACHINE).notes)
     assert (
         note
         == "HIP_VISIBLE_DEVICES=(empty): PyTorch reads no GPU and HIP 4 GPUs, so which GPUs are visible is unknown."
     )
-    (note,) = read_hip(Variables(rocr="1", hip="0,1"), MACHINE).notes
+    (note,) = map(str, read_hip(Variables(rocr="1", hip="0,1"), MACHINE).notes)
     assert "PyTorch refuses it and HIP 1 GPU" in note
 
 
 def test_an_entry_that_ends_the_list_is_named() -> None:
-    (note,) = read_hip(Variables(hip="0,9,1"), MACHINE).notes
+    (note,) = map(str, read_hip(Variables(hip="0,9,1"), MACHINE).notes)
     assert note == (
         "Entry 2 of HIP_VISIBLE_DEVICES=0,9,1 is not a GPU of this machine. HIP stops there and sees only "
         "the first 1."
@@ -216,9 +217,11 @@ def test_where_hips_numbers_are_not_known_uuids_are_written() -> None:
 
 
 def test_beside_a_gpu_that_does_not_answer_uuids_are_written() -> None:
-    silent = Inventory((MACHINE[0], replace(MACHINE[1], problem="not answering"), *MACHINE.gpus[2:]))
+    silent = Inventory(
+        (MACHINE[0], replace(MACHINE[1], problem=GpuProblem(GpuCause.LOST)), *MACHINE.gpus[2:])
+    )
     assert choose("2", machine=silent).mask == UUIDS[2]
-    assert "GPU 1 does not answer" in read_hip(Variables(hip="0"), silent).notes[0]
+    assert "GPU 1 does not answer" in str(read_hip(Variables(hip="0"), silent).notes[0])
     with pytest.raises(ChoiceError, match="GPU 1 cannot be chosen because it is not answering"):
         choose("1", machine=silent)
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, GpuStatus, Inventory, Speed
+from gpu_magic.devices.problems import Cause, Problem
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.auto import best_first
 from gpu_magic.gpus.options import Options
@@ -304,8 +305,8 @@ def test_auto_says_so_where_no_mig_instance_is_free(used: tuple[int, int], note:
 
 
 def test_a_machine_that_can_not_be_read_says_why() -> None:
-    broken = Inventory(problem="No NVIDIA driver was found.")
-    with pytest.raises(ChoiceError, match="No NVIDIA driver"):
+    broken = Inventory(problem=Problem(Cause.NO_LIBRARY))
+    with pytest.raises(ChoiceError, match="NVML is missing"):
         ask("1", broken)
     assert ask("none", broken) == ("", "PCI_BUS_ID")
     assert ask("reset", broken, mask="1") == ("1", None)
@@ -329,11 +330,11 @@ def test_a_choice_is_a_promise(text: str, by: Any, order: Any, used: list[int]) 
 def test_a_long_mask_is_read_fast_and_quoted_short() -> None:
     reading = read(",".join(map(str, range(30_000))), machine())
     assert reading.devices == machine().gpus
-    assert len(reading.notes[0]) < 400
+    assert len(str(reading.notes[0])) < 400
 
 
 def test_nothing_is_said_of_a_mask_on_a_machine_that_can_not_be_read() -> None:
-    broken = Inventory(problem="No NVIDIA driver was found.")
+    broken = Inventory(problem=Problem(Cause.NO_LIBRARY))
     assert read("0,1", broken) == Reading(UNKNOWN)
     assert read("", broken).devices == ()
 
@@ -348,9 +349,7 @@ def test_a_gpu_without_a_uuid_is_named_by_its_number() -> None:
         ask("2", there, by="uuid")
     with pytest.raises(ChoiceError, match="GPU 2 was not given to this process"):
         ask("2", there, "0", "PCI_BUS_ID")
-    with pytest.raises(
-        ChoiceError, match="GPU 0 cannot be chosen because its UUID and its bus ID are unknown"
-    ):
+    with pytest.raises(ChoiceError, match="GPU 0 cannot be chosen because it is without a UUID"):
         ask("0", machine(replace(gpu(0), uuid=UNKNOWN, bus_id=UNKNOWN)))
 
 

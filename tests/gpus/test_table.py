@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import gpu_magic
 from gpu_magic.devices.model import UNKNOWN, Claim, Gpu, GpuProcess, GpuStatus
+from gpu_magic.devices.problems import Cause, Problem
 from gpu_magic.gpus.table import Gpus, rows
 from gpu_magic.process.session import current
 from gpu_magic.process.view import KernelView, take_snapshot
@@ -125,12 +126,12 @@ def test_what_was_not_read_is_neither_free_nor_in_use(status: GpuStatus, says: s
     ],
 )  # fmt: skip
 def test_who_uses_a_gpu(gpu: Gpu, says: list[str]) -> None:
-    shown = Gpus((gpu,), limitation="NVML is missing.", kernel=NO_CHOICE)
+    shown = Gpus((gpu,), limitation=Problem(Cause.NO_FIGURES), kernel=NO_CHOICE)
     _title, headings, *rest = repr(shown).split("\n")
     column = headings.index("Used by")
     assert [line[column:] for line in rest[: rest.index("")]] == says
-    assert rest[-1] == "! NVML is missing."
-    assert "NVML is missing." in shown._repr_html_()
+    assert rest[-1].startswith("! NVML is missing")
+    assert "NVML is missing" in shown._repr_html_()
 
 
 def test_an_idle_mig_instance_is_free_and_begins_with_its_profile() -> None:

@@ -429,7 +429,7 @@ def test_a_line_for_each_gpu_and_for_none_why() -> None:
     assert [line.partition(": ")[0] for line in lines] == ["cuda:0 = SIMULATED GPU 2", "pretend:0"]
     assert "busy" not in lines[1]  # nobody tells it, and its energy
     assert repr(replace(USAGE, gpus=())).endswith(" · no GPU was used")
-    why = replace(USAGE, gpus=(), problem="No driver is here. Install one.")
+    why = replace(USAGE, gpus=(), problem="No driver is here")
     assert repr(why).endswith(" · No driver is here")
     assert "too short to measure utilization" in repr(of(replace(USAGE, wall=0.5), busy=UNKNOWN))
     short = replace(USAGE, gpus=(replace(GPU, energy=UNKNOWN), GpuUsage("cuda:1"))).summary()

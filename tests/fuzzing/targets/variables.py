@@ -28,11 +28,11 @@ def check_masks(data: bytes) -> None:
     pairs = (line.partition("=") for line in lines if "\0" not in line)
     variables = {name: value for name, equals, value in pairs if equals}
     inherited, grant = Variables(*map(variables.get, NAMES)), read_grant(variables)
-    if grant.by:
-        check_line(grant.by)
+    if grant.giver:
+        check_line(grant.giver)
     reading = read_visible(inherited, there)
     for note in reading.notes:
-        check_line(note)
+        check_line(str(note))
     if reading.devices is not UNKNOWN:
         assert len(set(reading.devices)) == len(reading.devices), "a device is seen twice"
         assert set(reading.devices) <= set(there.devices), "a device is seen that is not there"
