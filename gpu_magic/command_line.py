@@ -17,8 +17,9 @@ import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import gpu_magic
+from gpu_magic.devices.model import record_of
 from gpu_magic.errors import ChoiceError, CommandFailed, GpuMagicError, NotFreeError
-from gpu_magic.gpus.table import problem_text, record_of
+from gpu_magic.gpus.table import problem_text
 from gpu_magic.text import nearest_option, one_line, text_table
 
 if TYPE_CHECKING:
@@ -325,6 +326,5 @@ def _show(*, as_json: bool) -> int:
     problem = problem_text(found)
     if as_json and (problem or found.limitation):
         print(f"gpu-magic: {problem or found.limitation}", file=sys.stderr)
-    records = [record_of(device, found.simulated) for device in found.devices] if as_json else []
-    print(json.dumps(records, indent=2) if as_json else found, flush=True)
+    print(json.dumps(found.to_dict()["gpus"], indent=2) if as_json else found, flush=True)
     return 1 if problem and not found.devices else 0

@@ -21,7 +21,7 @@ from gpu_magic.process.drivers import Driver, driver, use_driver
 from gpu_magic.process.environment import set_variable, variables_now
 from gpu_magic.process.mask import NAMES, Variables
 from gpu_magic.process.session import Session, current, use_session
-from gpu_magic.process.view import take_snapshot
+from gpu_magic.process.view import Snapshot
 from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
@@ -116,8 +116,9 @@ def start_cuda() -> None:
     cuda = driver()
     if not isinstance(cuda, _SimulatedDriver):
         raise SimulationError("start_cuda() works only within `with simulate(...)`")
-    kernel = take_snapshot(current()).kernel
-    if kernel.names is UNKNOWN:
-        raise SimulationError(f"which GPUs CUDA would see is unknown: {' '.join(map(str, kernel.notes))}")
+    snapshot = Snapshot.take(current())
+    if snapshot.visible is UNKNOWN:
+        raise SimulationError(f"which GPUs CUDA would see is unknown: {' '.join(map(str, snapshot.notes))}")
     if cuda.uuids is None:  # a second call changes nothing
-        cuda.uuids = tuple(uuid.partition("-")[2] for uuid in kernel.names)
+        identities = (one if isinstance(one, str) else one.identity for one in snapshot.visible)
+        cuda.uuids = tuple(one.partition("-")[2] for one in identities)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 PACKAGE = ROOT / "gpu_magic"
@@ -185,3 +185,157 @@ def test_an_import_against_the_order_is_found_and_no_other() -> None:
         assert violations(planted, module), planted
     for module, allowed in WITH:
         assert not violations(allowed, module), allowed
+
+
+# Texts for people are made at the edge, and no code asks what one of them contains.
+
+# What texts for people are called, as variables, attributes and functions.
+TEXTS = re.compile(
+    r"(problem|limitation|why|what|note|sentence|label|message|reason|refusal|since|cause|visible_as|program|holders"
+    r"|result|said|meaning|mend|total_text|used_text|started|line)$"
+)
+QUESTIONS = {
+    "partition",
+    "rpartition",
+    "removeprefix",
+    "removesuffix",
+    "startswith",
+    "endswith",
+    "replace",
+    "find",
+}
+# Texts of other people that have such a name, words that are typed, and words that are codes.
+FOREIGN = [
+    ("command_line", "what"),  # a percent sign is doubled for argparse
+    ("devices.binding", "line"),  # of a file of the driver
+    ("devices.processes", "program"),
+    ("doctor.diagnosis", "'device files'"),  # the name of a row
+    ("launch.launchers", "program"),
+    ("launch.output", "line"),  # of a rank
+    ("launch.process", "console"),  # what a launcher printed
+    ("objects.memory", "_TRACEBACK"),  # the key of an output
+    ("on_gpu.background", "str(self.error)"),  # of a cell
+    ("process.namespace", "why"),  # Python's own error
+    ("process.namespace", "why.removesuffix('.')"),
+    ("process.physical", "line"),  # of /proc/meminfo
+    ("process.watch", "name"),  # of a module of Python
+    ("processes.magic", "options.request"),
+    ("restart.saved", "'unattended kernel'"),  # the kind of a process
+    ("shell.arguments", "EXAMPLES"),
+    ("shell.values", "line"),
+    ("cluster.processes", "line"),  # of a log
+    ("launch.script", "line"),  # of a cell
+    ("measure.magic", "line"),
+    ("move.plan", "reason"),  # of other people's errors
+]
+# Code that still asks.
+STILL = [("cluster.magic", "str(error)"), ("move.move", "str(error)")]
+
+
+def last_name(node: ast.expr) -> str:
+    """Return what an expression is called: the last name in it."""
+    if isinstance(node, ast.Call):
+        is_text = isinstance(node.func, ast.Name) and node.func.id == "str" and node.args
+        return last_name(node.args[0] if is_text else node.func)
+    if isinstance(node, ast.Subscript):
+        return last_name(node.value)
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def is_sentence(node: ast.expr, constants: frozenset[str] = frozenset()) -> bool:
+    """Return whether an expression is a text of words, or a constant that is one."""
+    if isinstance(node, ast.JoinedStr):
+        return any(is_sentence(part) for part in node.values)
+    if isinstance(node, ast.Name):
+        return node.id in constants
+    words = str(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+    return bool(re.search(r"[a-z]{2}[a-z.:]* [a-z]|^[a-z]+ $|^\. $", words))
+
+
+def sentences(sources: Iterable[str]) -> frozenset[str]:
+    """Return the names of the constants of these modules that are sentences."""
+    bodies = (node for source in sources for node in ast.parse(source).body)
+    assigned = (node for node in bodies if isinstance(node, ast.Assign) and is_sentence(node.value))
+    return frozenset(
+        target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)
+    )
+
+
+def asked_of_texts(source: str, module: str, constants: frozenset[str]) -> list[str]:
+    """Return the places where a module asks what a text for people contains."""
+    found: list[tuple[int, ast.expr]] = []
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in QUESTIONS
+        ):
+            text = node.func.value
+            is_of_error = isinstance(text, ast.Call) and last_name(text) == "error"
+            if is_of_error or TEXTS.search(last_name(text)) or any(map(is_sentence, node.args)):
+                found.append((node.lineno, text))
+        elif isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            is_within = isinstance(node.ops[0], ast.In | ast.NotIn)
+            is_text = is_within and is_word(node.left, constants) and TEXTS.search(last_name(sides[1]))
+            if is_text or any(is_sentence(side, constants) for side in sides):
+                found.append((node.lineno, sides[1]))
+        elif (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.slice, ast.Slice)
+            and last_name(node) == "since"
+        ):
+            found.append((node.lineno, node))
+    return [
+        f"gpu_magic.{module}, line {line}: {ast.unparse(text)}"
+        for line, text in found
+        if (module, ast.unparse(text)) not in [*FOREIGN, *STILL]
+    ]
+
+
+def is_word(node: ast.expr, constants: frozenset[str]) -> bool:
+    return isinstance(node, ast.Constant | ast.JoinedStr) or is_sentence(node, constants)
+
+
+def test_no_code_asks_what_a_text_for_people_contains() -> None:
+    sources = {module: path.read_text() for module, path in MODULES.items()}
+    constants = sentences(sources.values())
+    assert not [place for one, source in sources.items() for place in asked_of_texts(source, one, constants)]
+
+
+HUNG = "HUNG = 'not answering: a call to the driver timed out'"
+ASKED = [
+    "return [key] if before is None and machine.problem is HUNG else []",
+    "if machine.problem != HUNG: return",
+    "if HUNG not in snapshot.problem: return",
+    "if why == HUNG: return",
+    "raise ChoiceError(f'{why}{mode if \"Prohibited\" in why else str()}')",
+    "return why.removeprefix('it is ').partition(':')[0]",
+    "is_try = str(error).rpartition('. ')[2].startswith('Try ')",
+    "return problem and problem.partition('. ')[0]",
+    "lines = self.problem.partition('. ')[0].removesuffix('.')",
+    "if not self.since.startswith('in '): return",
+    "return f'{self.since[3:]} started'",
+    "here = 'kernel' if 'kernel' in program() else 'process'",
+    "who = snapshot.kernel.program.endswith('kernel')",
+    "is_named = result.startswith(framework.name)",
+    "return str(error).replace('%gpus shows', 'gpu-magic shows')",
+    "return self.visible_as.startswith('cuda:')",
+    "what = note.partition(' %env takes no quotes')[0]",
+    "is_lost = 'not answer' in note",
+]
+NOT_ASKED = [
+    "first = mask.startswith('GPU-')",
+    "name, _, value = typed.partition('=')",
+    "is_late = guard.state is State.FROZEN",
+    "if problem.cause is Cause.HUNG: return",
+    "if program() in KERNELS: return",
+]
+
+
+def test_a_text_that_is_taken_apart_is_found_and_nothing_else() -> None:
+    constants = sentences([HUNG])
+    for planted in ASKED:
+        assert asked_of_texts(f"def f():\n    {planted}", "gpus.table", constants), planted
+    for allowed in NOT_ASKED:
+        assert not asked_of_texts(f"def f():\n    {allowed}", "gpus.table", constants), allowed

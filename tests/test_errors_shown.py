@@ -249,7 +249,7 @@ def test_an_interrupted_wait_says_what_it_leaves_behind(wait: Callable[..., obje
         machine.gpus[0].run("train.py", "maria", 20 << 30, work=90)
         with pytest.raises(KeyboardInterrupt, match=ENDED) as interrupted:
             wait(only_free=True, wait="1h", on_wait=interrupt_soon)
-        assert gpu_magic.gpus().kernel.mask is None
+        assert gpu_magic.gpus().now.mask is None
         assert list(gpu_magic.tasks()) == tasks
     assert len(frames(interrupted.value)) == 1
 

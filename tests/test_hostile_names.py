@@ -28,9 +28,9 @@ from gpu_magic.measure.record import CellUsage, GpuUsage, History, OtherProcess,
 from gpu_magic.panel.widget import fallback
 from gpu_magic.process.drivers import State
 from gpu_magic.process.front_end import Missing
+from gpu_magic.process.given import Grant
 from gpu_magic.process.guard import Guard
 from gpu_magic.process.mask import Variables
-from gpu_magic.process.view import KernelView
 from gpu_magic.process.watch import Start
 from gpu_magic.processes.processes import OwnProcess, OwnProcesses
 from gpu_magic.text import html_block
@@ -59,9 +59,7 @@ def gpu(name: str = "A100", of: GpuStatus | None = None, **more: Any) -> Gpu:
 
 
 def gpus(*there: Gpu, kernel: dict[str, Any] | None = None, **more: Any) -> Gpus:
-    nothing = dict.fromkeys(("inherited", "mask", "order", "given"))
-    view = {**nothing, "names": {}, "state": "live", "cuda": "not started", **(kernel or {})}
-    return Gpus(there or (gpu(),), kernel=KernelView(**view), **more)
+    return Gpus(Inventory(there or (gpu(),), **more), **(kernel or {}))
 
 
 def mine(name: str = "train.py", what: str = "", simulated: str = "") -> OwnProcesses:
@@ -129,18 +127,17 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     ),
     "a claim's owner": lambda text, _: gpus(gpu(of=status(claims=(Claim(text, 0.0),)))),
     "a claim's notebook": lambda text, _: gpus(gpu(of=status(claims=(Claim("tom", 0.0, 1, text),)))),
-    "a launched task": lambda text, _: gpus(launched=((UUID, Claim("me", 0.0, 1, text)),)),
-    "what a GPU is called": lambda text, _: gpus(kernel={"names": {UUID: text}}),
-    "the mask": lambda text, _: gpus(kernel={"mask": text}),
-    "the order": lambda text, _: gpus(kernel={"order": text}),
-    "the inherited mask": lambda text, _: gpus(kernel={"inherited": text}),
-    "AMD's variable": lambda text, _: gpus(gpu(vendor="amd"), kernel={"amd": (("HIP", text),)}),
+    "a launched task": lambda text, _: gpus(kernel={"launched": ((UUID, Claim("me", 0.0, 1, text)),)}),
+    "the mask": lambda text, _: gpus(kernel={"now": Variables(f"GPU-{text}")}),
+    "the order": lambda text, _: gpus(kernel={"now": Variables("0", text)}),
+    "the inherited mask": lambda text, _: gpus(kernel={"inherited": Variables(f"GPU-{text}")}),
+    "AMD's variable": lambda text, _: gpus(gpu(vendor="amd"), kernel={"now": Variables(hip=text)}),
     "AMD's inherited variable": lambda text, _: gpus(
-        gpu(vendor="amd"), kernel={"inherited_amd": (("HIP", text),)}
+        gpu(vendor="amd"), kernel={"inherited": Variables(hip=text)}
     ),
-    "who gave the GPUs": lambda text, _: gpus(kernel={"allotted": text}),
-    "what has started CUDA": lambda text, _: gpus(kernel={"cuda": text}),
-    "what is wrong with a mask": lambda text, _: gpus(kernel={"notes": (text,)}),
+    "who gave the GPUs": lambda text, _: gpus(kernel={"grant": Grant(text)}),
+    "what has started CUDA": lambda text, _: gpus(kernel={"guard": Guard(State.FROZEN, Start(cause=text))}),
+    "what is wrong with a mask": lambda text, _: gpus(kernel={"now": Variables(f"{UUID},GPU-{text}")}),
     "why no GPU can be read": lambda text, _: gpus(problem=Problem(Cause.ERROR, text)),
     "why no figure can be read": lambda text, _: gpus(limitation=Problem(Cause.ERROR, text)),
     "the simulated machine": lambda text, _: gpus(simulated=text),

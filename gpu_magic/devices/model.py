@@ -8,15 +8,16 @@ give is `UNKNOWN`, never zero and never "free".
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from gpu_magic.devices.problems import GpuProblem, Problem
 from gpu_magic.text import age_text, printable, since_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+    from gpu_magic.devices.problems import GpuProblem, Problem
 
 __all__ = [
     "UNKNOWN",
@@ -35,6 +36,7 @@ __all__ = [
     "Vendor",
     "idle_text",
     "parts",
+    "record_of",
     "sum_of",
 ]
 
@@ -569,29 +571,54 @@ class Inventory:
         return tuple(gpu for *_, gpu in ranked)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as values for JSON, in the units of the classes. UNKNOWN becomes None."""
-        plain: dict[str, Any] = _plain(self)
-        return plain
+        """Return the machine as values for JSON, in the units of the classes. UNKNOWN becomes None.
+
+        Returns
+        -------
+        dict
+            `driver_version`, `cuda_version`, `simulated`, `problem`, `limitation`, and `gpus`: a `record_of`
+            each GPU and MIG instance.
+
+        """
+        return {
+            **_known(self, "driver_version", "cuda_version", "simulated"),
+            "problem": str(self.problem or ""),
+            "limitation": str(self.limitation or ""),
+            "gpus": [record_of(one, self.simulated) for gpu in self.gpus for one in _with_instances(gpu)],
+        }
 
 
-def _plain(value: Any) -> Any:
-    if value is UNKNOWN:
-        return None
-    if isinstance(value, Problem | GpuProblem):
-        return str(value)
-    if isinstance(value, enum.Enum):
-        return value.value
-    if is_dataclass(value):
-        found = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-        # No problem is an empty text, because null means that something is unknown.
-        return found | {name: found[name] or "" for name in ("problem", "limitation") if name in found}
-    if hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
+def _with_instances(gpu: Gpu) -> tuple[Device, ...]:
+    return (gpu, *gpu.mig)
+
+
+def record_of(device: Device, simulated: str) -> dict[str, Any]:
+    """Return a device as values for JSON. None for a figure that the driver does not give.
+
+    `simulated` is the profile of the simulated machine, or empty.
+    """
+    gpu, status = device if isinstance(device, Gpu) else None, device.status
+    processes = None
+    about = ("pid", "name", "owner", "memory", "is_this_process")
+    if status.processes is not UNKNOWN:
+        processes = [_known(one, *about) for one in status.processes]
+    claims = [_known(one, "pid", "owner", "notebook", "since", "idle") for one in status.claims]
+    return {
+        "index": gpu.index if gpu else None,
+        "vendor": gpu.vendor if gpu else "nvidia",
+        "gpu": device.index if isinstance(device, Gpu) else device.gpu_index,
+        **_known(device, "uuid", "name", "memory_total"),
+        **_known(status, "memory_used", "memory_free", "utilization", "temperature", "power"),
+        "problem": str(gpu.problem or "") if gpu else "",
+        "simulated": bool(simulated),
+        "processes": processes,
+        "claims": claims,
+    }
+
+
+def _known(thing: object, *names: str) -> dict[str, Any]:
+    values = {name: getattr(thing, name) for name in names}
+    return {name: None if value is UNKNOWN else value for name, value in values.items()}
 
 
 class Counters(NamedTuple):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from gpu_magic.text import with_full_stop
+
 __all__ = ["Cause", "GpuCause", "GpuProblem", "Problem"]
 
 _HUNG, _LATER = "does not answer: a call timed out", "It may answer later."
@@ -65,8 +67,7 @@ class Problem(NamedTuple):
         return self.cause.value[0].replace("{}", self.error)
 
     def __str__(self) -> str:
-        end = "" if self.what.endswith(".") else "."
-        texts = (f"{self.what}{end}", self.cause.value[1], str(self.amd or ""))
+        texts = (with_full_stop(self.what), self.cause.value[1], str(self.amd or ""))
         return " ".join(filter(None, texts))
 
 

@@ -23,13 +23,11 @@ from gpu_magic.doctor.checks import CHECKS
 from gpu_magic.doctor.facts import Facts, Finding, Kernel, Program, Severity
 from gpu_magic.doctor.sources import loaded_version, read_packages, read_system
 from gpu_magic.errors import GpuMagicError
-from gpu_magic.process.drivers import probe
-from gpu_magic.process.environment import launch_environment, program, variables_now
+from gpu_magic.process.environment import launch_environment, program
 from gpu_magic.process.front_end import pages, read_front_end
-from gpu_magic.process.guard import judge_process
 from gpu_magic.process.mask import Note, names_of
 from gpu_magic.process.session import current
-from gpu_magic.process.view import take_snapshot
+from gpu_magic.process.view import Snapshot
 from gpu_magic.process.visible import read_visible
 from gpu_magic.public import public
 from gpu_magic.text import (
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpu_magic.doctor.checks import Check
-    from gpu_magic.process.view import Snapshot
 
 __all__ = ["Diagnosis", "diagnose", "doctor", "judge", "private_names", "read_kernel", "without_private"]
 
@@ -168,8 +165,9 @@ def diagnose(where: Program, root: Path = Path("/"), seconds: float = _SECONDS) 
     """Read the facts, with files below `root`, and check them. `where` is the program for typed commands."""
     launched = launch_environment()
     # On this thread, because the GPUs' reader has its own timeout, and the guard notes the current cell.
-    machine = _tried(partial(take_snapshot, current()))
-    kernel = machine if isinstance(machine, str) else _tried(partial(read_kernel, machine, where))
+    snapshot = _tried(partial(Snapshot.take, current()))
+    machine = snapshot if isinstance(snapshot, str) else snapshot.machine
+    kernel = snapshot if isinstance(snapshot, str) else _tried(partial(read_kernel, snapshot, where))
     places = [place for place in sys.path if isinstance(place, str)]  # Python ignores all other entries
     # The variables of the launch, because sitecustomize can have set others since.
     sources: dict[str, Callable[[], Any]] = {
@@ -220,12 +218,20 @@ def _one_line(error: Exception) -> str:
 
 def read_kernel(snapshot: Snapshot, where: Program) -> Kernel:
     """Return the facts about this process. `where` is the program in which commands are typed."""
-    session, now, simulate = current(), variables_now(), os.environ.get("GPU_MAGIC_SIMULATE", "")
-    guard, seen = judge_process(snapshot, probe()), read_visible(now, snapshot).devices
-    name, ours = names_of(guard.vendor)[0], session.environment
-    chose_none = seen == () and name in ours and ours.is_unchanged(name)
-    notes = snapshot.kernel.notes
-    return Kernel(where, guard, now, session.inherited, notes, seen, session.grant, chose_none, simulate)
+    changes, simulate = current().environment, os.environ.get("GPU_MAGIC_SIMULATE", "")
+    guard, seen = snapshot.guard, read_visible(snapshot.now, snapshot.machine).devices
+    name = names_of(guard.vendor)[0]
+    return Kernel(
+        where,
+        guard,
+        variables=snapshot.now,
+        launched=snapshot.inherited,
+        notes=snapshot.notes,
+        seen=seen,
+        grant=snapshot.grant,
+        chose_none=seen == () and name in changes and changes.is_unchanged(name),
+        simulate=simulate,
+    )
 
 
 def _rows(facts: Facts) -> Iterator[tuple[str, str, bool]]:  # noqa: C901 - one row after another

@@ -230,11 +230,11 @@ def fit_model(values: list[Any], size: int | None, *, loss: Any, eval: bool, amp
 def _fit(make_step: Callable[[], Any], size: int | None, torch: Any = None) -> Fit:
     """Predict a step, the largest batch, and the GPUs on which they fit. `torch` is for a PyTorch step."""
     from gpu_magic.process.session import current
-    from gpu_magic.process.view import take_snapshot
+    from gpu_magic.process.view import Snapshot
 
     if size is not None and (type(size) is not int or size < 1):
         raise FitError(f"--batch {size!s:.40} is not a number of items. Try --batch 64")
-    predict = partial(_predicted, make_step, size, take_snapshot(current()))
+    predict = partial(_predicted, make_step, size, Snapshot.take(current()))
     # A build of PyTorch for CUDA or ROCm starts it in a backward, even on the CPU, because autograd creates a
     # thread for each GPU when it first runs (`Engine::start_device_threads`; seen with PyTorch 2.11). After
     # CUDA has started, autograd does not work in a forked process, and no forked process is needed.
@@ -318,11 +318,9 @@ def _rooms(
     snapshot: Snapshot, present: Mapping[int, int], pools: Mapping[LogicalDevice, MemoryPool]
 ) -> list[_Room]:
     """Return the room on each visible GPU. It includes the framework's cache and the step's own tensors."""
-    names = snapshot.kernel.names
-    devices = {device.identity: device for device in snapshot.devices}
     rooms = []
-    for index, device in enumerate(map(devices.get, () if names is UNKNOWN else names)):
-        if device is None:
+    for index, device in enumerate(() if snapshot.visible is UNKNOWN else snapshot.visible):
+        if isinstance(device, str):
             continue
         free, processes = device.status.memory_free, device.status.processes
         left: int | Unknown = UNKNOWN
@@ -388,7 +386,7 @@ def _verdict(peak: int, snapshot: Snapshot, rooms: list[_Room], largest: int | N
         why = "which GPUs are visible is unknown. Choose one with %gpus 0"
         if snapshot.problem:
             why = snapshot.problem.what
-        elif snapshot.kernel.names is not UNKNOWN:
+        elif snapshot.visible is not UNKNOWN:
             why = "no GPU is visible"
         if rooms:
             why = f"the free memory of {listed(room.label for room in rooms)} is unknown"

@@ -122,7 +122,7 @@ def _apply(
     preferred: frozenset[str],
     is_start: bool,
 ) -> Choice:
-    """Do the same on a machine that was read, without logging."""
+    """Apply a parsed request to one reading of the machine. The caller logs the result."""
     guard = judge_process(inventory, cuda_watch.look())
     is_simulated, is_reset = bool(inventory.simulated), isinstance(request, Reset)
     is_kept = guard.state is State.FROZEN and guard.is_known and len(guard.known) == len(guard.devices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import re
 from dataclasses import replace
@@ -32,16 +33,22 @@ __all__ = ["best_first", "check_filters", "check_free", "held_by", "pick", "usab
 
 _LONGEST = 500  # characters of a list of devices
 _PLAIN = Options()
-# How good a device is to pick, without regard to claims, the best first. Unsure: no figure shows use, but
-# one is missing.
-_FREE, _UNSURE, _BUSY, _MEMORY_UNKNOWN = range(4)
 
 
-def _standing(device: Device) -> int:
+class _Standing(enum.IntEnum):
+    """How good a device is to pick, without regard to claims, the best first."""
+
+    FREE = 0
+    UNSURE = 1  # no figure shows use, but one is missing
+    BUSY = 2
+    MEMORY_UNKNOWN = 3
+
+
+def _standing(device: Device) -> _Standing:
     if device.status.memory_used is UNKNOWN:
-        return _MEMORY_UNKNOWN
+        return _Standing.MEMORY_UNKNOWN
     busy = device.is_busy
-    return _UNSURE if busy is UNKNOWN else _BUSY if busy else _FREE
+    return _Standing.UNSURE if busy is UNKNOWN else _Standing.BUSY if busy else _Standing.FREE
 
 
 def _rank(devices: Iterable[Device], preferred: frozenset[str] = frozenset()) -> list[Device]:
@@ -175,7 +182,7 @@ def pick(
         raise _refusal(count, pool, options, ranked, others)
     picked = tuple(ranked[:count])
     others |= {device: _why_unranked(device, picked) for device in ranked[count:]}
-    free = sum(_standing(device) == _FREE for device in ranked)
+    free = sum(_standing(device) == _Standing.FREE for device in ranked)
     rest = f" Not picked: {_left_out({one: others[one] for one in pool if one in others})}." if others else ""
     return picked, f"{_why_these(picked, free, is_choice=bool(others))}.{rest}"
 
@@ -203,7 +210,7 @@ def _candidates(
 ) -> tuple[list[Device], dict[Device, str]]:
     """Return the devices that can be picked, and in a few words why each of the others cannot."""
     whys: dict[Device, str] = {one: _why_not(one, options) for one in pool if isinstance(one, Gpu)}
-    is_free = any(not why and _standing(one) == _FREE for one, why in whys.items())
+    is_free = any(not why and _standing(one) == _Standing.FREE for one, why in whys.items())
     if not is_free and count == 1 and (instances := mig_instances(tuple(pool))):
         whys = {one: why for one, why in whys.items() if not (isinstance(one, Gpu) and one.is_split)}
         whys |= {one: _why_not(one, options) for one in instances}
@@ -234,7 +241,7 @@ def _why_unranked(device: Device, picked: Iterable[Device]) -> str:
     """Return in a few words why a candidate was not picked."""
     if device.is_busy is True:
         return _used_by(device)
-    if _standing(device) != _FREE:
+    if _standing(device) != _Standing.FREE:
         return "usage unknown"
     frees = [one.status.memory_free for one in picked]
     here = device.status.memory_free
@@ -244,14 +251,14 @@ def _why_unranked(device: Device, picked: Iterable[Device]) -> str:
 
 def _why_these(picked: Sequence[Device], free: int, *, is_choice: bool) -> str:
     """Return why devices were picked, as a sentence without its full stop. `free` candidates are free."""
-    unknown = [device.label for device in picked if _standing(device) == _MEMORY_UNKNOWN]
+    unknown = [device.label for device in picked if _standing(device) == _Standing.MEMORY_UNKNOWN]
     labels, is_one = listed(device.label for device in picked), len(picked) == 1
     if unknown:
         verb = "does" if len(unknown) == 1 else "do"
         return f"{listed(unknown)} {verb} not report memory in use, so whether it is free is unknown"
-    if all(_standing(device) == _FREE for device in picked):
+    if all(_standing(device) == _Standing.FREE for device in picked):
         return f"{labels} {'is' if is_one else 'are'} free and unclaimed"
-    if not any(_standing(device) == _BUSY for device in picked):
+    if not any(_standing(device) == _Standing.BUSY for device in picked):
         return f"{labels} {'shows' if is_one else 'show'} no use, but not everything is known"
     thing = "GPU" if isinstance(picked[0], Gpu) else "MIG instance"
     there = f"Only {counted(free, thing)} {'is' if free == 1 else 'are'}" if free else f"No {thing} is"

@@ -173,16 +173,16 @@ class TooLate:
         return str(self)
 
     def _repr_html_(self) -> str:
-        text = html.escape(str(self)).replace("Too late:", "<b>Too late:</b>", 1)
-        return f"<pre style='{_STYLE}'>{text}</pre>"
+        return f"<pre style='{_STYLE}'><b>Too late:</b> {html.escape(self._text())}</pre>"
 
     def __str__(self) -> str:
+        return f"Too late: {self._text()}"
+
+    def _text(self) -> str:
         guard = self.guard
         if guard.state is State.FORKED:
-            return (
-                f'Too late: {guard}. Start workers with the "spawn" method, or before {guard.runtime} starts.'
-            )
-        first = f"Too late: {guard.cause}. {guard.keeps}. {self._with_a_restart()}"
+            return f'{guard}. Start workers with the "spawn" method, or before {guard.runtime} starts.'
+        first = f"{guard.cause}. {guard.keeps}. {self._with_a_restart()}"
         return "\n".join([first, *self._without_a_restart()])
 
     def _without_a_restart(self) -> Iterator[str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning
 from gpu_magic.gpus.table import Gpus
 from gpu_magic.process.session import current
-from gpu_magic.process.view import ask_guard, take_snapshot
+from gpu_magic.process.view import ask_guard
 from gpu_magic.public import public
 
 if TYPE_CHECKING:
@@ -40,8 +39,7 @@ def gpus() -> Gpus:
         `problem` has the reason.
 
     """
-    found = take_snapshot(current())
-    return Gpus(**{field.name: getattr(found, field.name) for field in fields(found)})
+    return Gpus.take(current())
 
 
 @public

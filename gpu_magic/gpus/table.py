@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown
 from gpu_magic.devices.problems import Cause
@@ -17,14 +17,17 @@ from gpu_magic.devices.processes import ProcessNames, name_text
 from gpu_magic.process.environment import KERNELS
 from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.view import Snapshot
-from gpu_magic.text import GIB, bytes_text, html_block, printable, shortened, simulated_title, text_table
+from gpu_magic.process.visible import in_force
+from gpu_magic.text import GIB, TIB, bytes_text, html_block, printable, shortened, simulated_title, text_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from gpu_magic.process.view import KernelView
+    from gpu_magic.devices.model import Inventory
+    from gpu_magic.process.given import Given
+    from gpu_magic.process.mask import Variables
 
-__all__ = ["Gpus", "Row", "as_html", "as_text", "memory_texts", "problem_text", "record_of", "rows"]
+__all__ = ["Gpus", "Row", "as_html", "as_text", "memory_texts", "problem_text", "rows"]
 
 _UNKNOWN = "?"
 _NOT_VISIBLE = "not visible"
@@ -61,6 +64,7 @@ class Row:
     users: tuple[str, ...]  # the processes on it, a line each. Without any, the reason
     usage: Usage
     visible_as: str  # its name in frameworks here, or that it is not visible; empty if split by MIG
+    ordinal: int | Unknown | None = None  # the i of its `cuda:i` in this process; None: not visible
     memory: str = ""  # used and total, `59.6 / 80.0 GiB`; empty for a GPU that cannot be read
     total: str = ""  # `80.0 GiB`
     shares: MemoryShares = _NO_SHARES
@@ -72,7 +76,7 @@ class Row:
     @property
     def is_visible(self) -> bool:
         """Whether this process sees it and can use it."""
-        return self.visible_as.startswith("cuda:") and self.usage != "problem"
+        return isinstance(self.ordinal, int) and self.usage != "problem"
 
 
 def rows(snapshot: Snapshot) -> Iterator[Row]:
@@ -96,18 +100,19 @@ def rows(snapshot: Snapshot) -> Iterator[Row]:
 def _row(device: Device, label: str, name: str, snapshot: Snapshot, names: ProcessNames) -> Row:
     """Return the row of a device, with no figures except memory."""
     is_split = isinstance(device, Gpu) and device.is_split
-    visible_as = "" if is_split else _visible_as(device.identity, snapshot.kernel)
+    ordinal = None if is_split else snapshot.ordinal(device)
+    visible_as = "" if is_split else _visible_as(device, ordinal, snapshot.given)
     if isinstance(device, Gpu) and device.problem:
-        return Row(device, label, name, (str(device.problem),), "problem", visible_as)
+        return Row(device, label, name, (str(device.problem),), "problem", visible_as, ordinal)
     users, usage = _users(device, names)
     launched = tuple(str(claim) for name, claim in snapshot.launched if name == device.identity)
     if launched and usage == "free":  # a launched command that does not use it yet
         users, usage = launched, "mine"
     if usage == "free" and device.identity in snapshot.claimed:
-        who = "kernel" if snapshot.kernel.program in KERNELS else "process"
+        who = "kernel" if snapshot.program in KERNELS else "process"
         users, usage = (f"claimed by this {who}",), "mine"
     texts, shares = memory_texts(device.status.memory_used, device.memory_total), _shares(device)
-    return Row(device, label, name, users, usage, visible_as, *texts, shares)
+    return Row(device, label, name, users, usage, visible_as, ordinal, *texts, shares)
 
 
 def _users(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]:
@@ -133,7 +138,7 @@ def _users(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]
 
 
 def _users_by_figures(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]:
-    """Return the same by figures alone, without claims and the compute mode."""
+    """Return the lines and the usage that memory, utilization and processes show."""
     users, lines = device.status.users, list[str]()
     usage: Usage = "unknown"
     if users is not UNKNOWN and users:
@@ -151,26 +156,26 @@ def _users_by_figures(device: Device, names: ProcessNames) -> tuple[tuple[str, .
     return tuple(lines), usage
 
 
-def _visible_as(identity: str, view: KernelView) -> str:
-    if view.names is not UNKNOWN and identity in view.names:
-        return view.names[identity]
-    if view.names is UNKNOWN or identity in view.others:
-        return _UNKNOWN
-    return _NOT_VISIBLE if not identity or view.given is None or identity in view.given else _NOT_GIVEN
+def _visible_as(device: Device, ordinal: int | Unknown | None, given: Given) -> str:
+    if ordinal is not None:
+        return _UNKNOWN if ordinal is UNKNOWN else f"cuda:{ordinal}"
+    is_outside = device.identity and given.devices is not UNKNOWN and given.outside((device,))
+    return _NOT_GIVEN if is_outside else _NOT_VISIBLE
 
 
 def memory_texts(used: int | Unknown, total: int | Unknown) -> tuple[str, str]:
     """Return used and total, `0.5 / 80.0 GiB`, and the total alone."""
-    total_text = _UNKNOWN if total is UNKNOWN else _size(total)
+    total_text, unit = ("", "GiB") if total is UNKNOWN else _size(total)
+    used_text, unit_of_used = ("", unit) if used is UNKNOWN else _size(used)
     # The unit follows once, after both. But a GPU with terabytes can have gigabytes in use.
-    unit = " TiB" if total_text.endswith("TiB") else " GiB"
-    used_text = _UNKNOWN if used is UNKNOWN else _size(used).removesuffix(unit)
-    return f"{used_text} / {total_text}", total_text
+    used_text += f" {unit_of_used}" * (unit_of_used != unit)
+    total_text = f"{total_text} {unit}" if total_text else _UNKNOWN
+    return f"{used_text or _UNKNOWN} / {total_text}", total_text
 
 
-def _size(size: int) -> str:
-    """Format bytes for a column of memory, with megabytes as a part of a GiB: `0.0 GiB`."""
-    return f"{size / GIB:.1f} GiB" if size < GIB else bytes_text(size)
+def _size(size: int) -> tuple[str, str]:
+    """Return bytes for a column of memory as a number and its unit, with megabytes as a part of a GiB."""
+    return (f"{size / GIB:.1f}", "GiB") if round(size / GIB, 1) < TIB // GIB else (f"{size / TIB:.1f}", "TiB")
 
 
 def _shares(device: Device) -> MemoryShares:
@@ -198,16 +203,17 @@ class _Column(NamedTuple):
     heading: str
     text: Callable[[Row], str]
     css: str = ""
+    is_right: bool = False  # aligned to the right
     has_bar: bool = False
 
 
 _COLUMNS = (
-    _Column("GPU", lambda row: row.label, css="gm-right"),
+    _Column("GPU", lambda row: row.label, is_right=True),
     _Column("Name", lambda row: row.name, css="gm-more"),
-    _Column("Memory", lambda row: row.memory, css="gm-right", has_bar=True),
-    _Column("Util", lambda row: _figure(row.utilization, "%"), css="gm-right"),
-    _Column("Temp", lambda row: _figure(row.temperature, "°C"), css="gm-right gm-more"),
-    _Column("Power", lambda row: _figure(row.power, " W"), css="gm-right gm-more"),
+    _Column("Memory", lambda row: row.memory, is_right=True, has_bar=True),
+    _Column("Util", lambda row: _figure(row.utilization, "%"), is_right=True),
+    _Column("Temp", lambda row: _figure(row.temperature, "°C"), css="gm-more", is_right=True),
+    _Column("Power", lambda row: _figure(row.power, " W"), css="gm-more", is_right=True),
     _Column("In this kernel", lambda row: row.visible_as, css="gm-visible-as"),
     _Column("Used by", lambda row: "\n".join(row.users), css="gm-used-by"),
 )
@@ -219,7 +225,7 @@ def as_text(snapshot: Snapshot) -> str:
     # A row has several lines if one of its cells has.
     cells = ([column.text(row).split("\n") for column in columns] for row in found)
     lines = [line for row in cells for line in zip_longest(*row, fillvalue="")]
-    right = [at for at, column in enumerate(columns) if column.css.startswith("gm-right")]
+    right = [at for at, column in enumerate(columns) if column.is_right]
     table = text_table([column.heading for column in columns], lines, right=right) if found else []
     facts, notes = _facts(snapshot), _notes(snapshot)
     footer = [f"{name:<13} {text}" for name, text in facts] + [f"! {printable(note)}" for note in notes]
@@ -249,9 +255,7 @@ def as_html(snapshot: Snapshot) -> str:
 
 
 class Gpus(Snapshot):
-    """An `Inventory`, with the names of the GPUs in this process. It shows itself as a table."""
-
-    __slots__ = ()
+    """The GPUs of this machine, as this process sees them. It shows itself as a table."""
 
     def __repr__(self) -> str:
         return as_text(self)
@@ -262,7 +266,7 @@ class Gpus(Snapshot):
 
 def _columns(snapshot: Snapshot) -> Sequence[_Column]:
     """Return the columns. Without a kernel or IPython, a heading has "process" instead of "kernel"."""
-    if snapshot.kernel.program != "python":
+    if snapshot.program != "python":
         return _COLUMNS
     return [column._replace(heading=column.heading.replace("kernel", "process")) for column in _COLUMNS]
 
@@ -275,7 +279,8 @@ def _html(row: Row, column: _Column) -> str:
 
 
 def _css(column: _Column) -> str:
-    return f" class='{column.css}'" if column.css else ""
+    names = " ".join(filter(None, ("gm-right" * column.is_right, column.css)))
+    return f" class='{names}'" if names else ""
 
 
 def _title(snapshot: Snapshot) -> str:
@@ -294,68 +299,43 @@ def _title(snapshot: Snapshot) -> str:
 
 def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     """Return the variables at the start, the variables now, and whether they can change."""
-    view = snapshot.kernel
-    now = _mask(view.mask)
-    if view.order:
-        now += f" (CUDA_DEVICE_ORDER={shortened(view.order, 40)})"
-    started, vendors = _mask(view.inherited), snapshot.vendors
-    if vendors == ("amd",):
-        started, now = _hip(view.inherited_amd), _hip(view.amd)
-    elif "amd" in vendors:
-        started, now = f"{started}; AMD: {_hip(view.inherited_amd)}", f"{now}; AMD: {_hip(view.amd)}"
-    if view.is_as_begun:
+    allotted = snapshot.given.text
+    started = _variables(snapshot.inherited, snapshot.machine, unset="" if allotted else _ALL)
+    now = _variables(snapshot.now, snapshot.machine, with_order=True)
+    if snapshot.is_as_begun:
         now += ", chosen when the kernel started"
-    if view.allotted:
-        started = f"{started.removesuffix(_ALL)}; {view.allotted}"
-    return [("Started with", started), ("Now", now), (runtime_of(view.vendor), view.cuda)]
+    if allotted:
+        started += f"; {allotted}"
+    runtime, guard = runtime_of(snapshot.vendor), snapshot.guard
+    return [("Started with", started), ("Now", now), (runtime, guard.sentence)]
 
 
-def _hip(hiding: Iterable[tuple[str, str]]) -> str:
-    if not hiding:
-        return f"HIP_VISIBLE_DEVICES not set{_ALL}"
-    return ", ".join(f"{name}={shortened(value, _LONGEST_MASK) or '(empty)'}" for name, value in hiding)
-
-
-def _mask(mask: str | None) -> str:
+def _variables(
+    variables: Variables, machine: Inventory, *, unset: str = _ALL, with_order: bool = False
+) -> str:
+    """Return the variables that name GPUs of this machine's vendors, in words."""
+    mask, order = variables.mask, variables.order
     value = f"={shortened(mask, _LONGEST_MASK)}" if mask else " empty: no GPU"
-    return f"CUDA_VISIBLE_DEVICES{f' not set{_ALL}' if mask is None else value}"
+    nvidia = f"CUDA_VISIBLE_DEVICES{f' not set{unset}' if mask is None else value}"
+    if with_order and order:
+        nvidia += f" (CUDA_DEVICE_ORDER={shortened(order, 40)})"
+    if "amd" not in machine.vendors:
+        return nvidia
+    hiding = in_force(variables, machine.of_vendor("amd"))
+    values = (f"{name}={shortened(value, _LONGEST_MASK) or '(empty)'}" for name, value in hiding.items())
+    amd = ", ".join(values) or f"HIP_VISIBLE_DEVICES not set{unset}"
+    return amd if machine.vendors == ("amd",) else f"{nvidia}; AMD: {amd}"
 
 
 def problem_text(snapshot: Snapshot) -> str:
     """Return why no GPU can be read, and without a driver, how to try gpu_magic. Empty if one can."""
     if snapshot.problem is None or snapshot.problem.cause is not Cause.NO_LIBRARY:
         return str(snapshot.problem or "")
-    is_shell = snapshot.kernel.program == "python"
+    is_shell = snapshot.program == "python"
     typed = f"{_SIMULATED} gpu-magic" if is_shell else f"%env {_SIMULATED}"
     return f"{snapshot.problem} To try gpu_magic without a GPU: {typed}"
 
 
 def _notes(snapshot: Snapshot) -> list[str]:
     problems = filter(None, (problem_text(snapshot), str(snapshot.limitation or "")))
-    return [*problems, *map(str, snapshot.kernel.notes)]
-
-
-def record_of(device: Device, simulated: str) -> dict[str, Any]:
-    """Return a device as values for JSON. None for a figure that the driver does not give.
-
-    `simulated` is the profile of the simulated machine, or empty.
-    """
-    gpu, status = device if isinstance(device, Gpu) else None, device.status
-
-    def known(thing: object, *names: str) -> dict[str, Any]:
-        values = {name: getattr(thing, name) for name in names}
-        return {name: None if value is UNKNOWN else value for name, value in values.items()}
-
-    processes = None if status.processes is UNKNOWN else status.processes
-    claims = [known(one, "pid", "owner", "notebook", "since", "idle") for one in status.claims]
-    return {
-        "index": gpu.index if gpu else None,
-        "vendor": gpu.vendor if gpu else "nvidia",
-        "gpu": device.index if isinstance(device, Gpu) else device.gpu_index,
-        **known(device, "uuid", "name", "memory_total"),
-        **known(status, "memory_used", "utilization", "temperature", "power"),
-        "problem": str(gpu.problem or "") if gpu else "",
-        "simulated": bool(simulated),
-        "processes": processes and [known(one, "pid", "name", "owner", "memory") for one in processes],
-        "claims": claims,
-    }
+    return [*problems, *map(str, snapshot.notes)]

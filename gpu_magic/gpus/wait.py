@@ -47,9 +47,18 @@ _log = logging.getLogger("gpu_magic.process")
 class Wait(Generic[T]):
     """One wait for GPUs, in turn. `str` returns a line: who holds them, the time so far, and the next look.
 
-    `attempt` returns the result, given the options, the machine that was read, and `in_turn`. If `in_turn` is
-    None, it is a dry run. Without `min_free`, the wait is for GPUs that nobody uses or claims. After a look,
-    `wanted` has the GPUs in words, and `holders` who has them. With `seconds` None, the wait has no limit.
+    After a look, `wanted` has the GPUs in words, and `holders` who has them.
+
+    Parameters
+    ----------
+    options
+        Without `min_free`, the wait is for GPUs that nobody uses or claims.
+    seconds
+        How long to wait. None: without a limit.
+    attempt
+        Returns the result, given the options, the machine that was read, and `in_turn`. With None in place of
+        `in_turn`, it only tries.
+
     """
 
     def __init__(

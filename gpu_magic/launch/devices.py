@@ -11,8 +11,7 @@ from gpu_magic.gpus.options import Options, read_seconds
 from gpu_magic.gpus.request import Auto, Named, Reset, parse
 from gpu_magic.gpus.select import select
 from gpu_magic.gpus.wait import Wait
-from gpu_magic.process.given import Given
-from gpu_magic.process.view import read_for_auto, read_machine, take_snapshot
+from gpu_magic.process.view import Snapshot, read_for_auto, read_machine
 from gpu_magic.text import counted
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from gpu_magic.gpus.select import Selection
     from gpu_magic.gpus.wait import InTurn
     from gpu_magic.process.session import Session
-    from gpu_magic.process.view import Snapshot
 
 __all__ = ["divide", "pick"]
 
@@ -50,8 +48,8 @@ def pick(
     It raises ChoiceError if the GPUs cannot be chosen, NotFreeError if other processes use or claim the GPUs,
     also after the wait, and LaunchError if there are fewer than `count` GPUs.
     """
-    snapshot = take_snapshot(session) if gpus is None else None
-    request: Request = parse(gpus or "") if snapshot is None else _visible(session, snapshot)
+    snapshot = Snapshot.take(session) if gpus is None else None
+    request: Request = parse(gpus or "") if snapshot is None else _visible(snapshot)
     if isinstance(request, Named) and count in range(1, len(request.identifiers)):
         request = Named(request.identifiers[:count])  # the rest need not be free
     if options.min_free is not None and not isinstance(request, Auto):
@@ -60,7 +58,8 @@ def pick(
     if wait is None:
         is_alone = isinstance(request, Auto) or options.only_free
         try:
-            machine = read_for_auto(session) if is_alone else snapshot or read_machine(session)
+            there = snapshot.machine if snapshot else None
+            machine = read_for_auto(session) if is_alone else there or read_machine(session)
             return _pick(session, request, count, claims, options=options, machine=machine)
         except NotFreeError as error:
             raise (error.or_wait() if isinstance(request, Auto) else error) from None
@@ -134,18 +133,15 @@ def _select(
     return select(_named(selection.devices[:count]), machine, inherited, plain, grant=grant)
 
 
-def _visible(session: Session, snapshot: Snapshot) -> Named:
+def _visible(snapshot: Snapshot) -> Named:
     """Return a request for this process's visible devices, in the order of `cuda:i`."""
     if snapshot.problem:
         raise LaunchError(str(snapshot.problem))
-    names = snapshot.kernel.names
-    if names is UNKNOWN:
+    if snapshot.visible is UNKNOWN:
         raise LaunchError("Which GPUs are visible is unknown. Try --gpus 0,1")
-    there = {device.identity: device for device in snapshot.devices}
-    order = sorted(names, key=lambda name: int(names[name].removeprefix("cuda:")))
-    if found := [there[name] for name in order if name in there]:
+    if found := [device for device in snapshot.visible if not isinstance(device, str)]:
         return _named(found)
-    given = Given(snapshot, session.inherited, session.grant)
+    given = snapshot.given
     if given.devices == () and snapshot.devices:
         raise LaunchError(f"No GPU is visible in this process: {given.sentence}.{given.unset}")
     raise LaunchError("No GPU is visible in this process. Try --gpus 0,1")

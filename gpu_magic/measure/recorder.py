@@ -23,7 +23,7 @@ from gpu_magic.process.drivers import driver, probe
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.sampler import Sampler
 from gpu_magic.process.session import current
-from gpu_magic.process.view import take_snapshot
+from gpu_magic.process.view import Snapshot
 from gpu_magic.public import public
 from gpu_magic.text import listed
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from gpu_magic.frameworks.base import MemoryPool
-    from gpu_magic.process.view import Snapshot
 
 __all__ = ["Block", "GpuTime", "Reading", "gpu_time", "history", "read", "recorder"]
 
@@ -357,7 +356,7 @@ class Recorder:
         key = current(), variables_now(), driver().is_started(), os.environ.get("GPU_MAGIC_SIMULATE")
         now = time.monotonic()
         if self._machine is None or self._machine[0] != key or now - self._machine[1] > _MACHINE_SECONDS:
-            snapshot = take_snapshot(current(), probe())
+            snapshot = Snapshot.take(current(), probe())
             # Leave out split GPUs, because work runs only on their instances.
             found = {
                 one.identity: GpuUsage(
@@ -366,9 +365,11 @@ class Recorder:
                 for one in snapshot.devices
                 if not (isinstance(one, Gpu) and one.is_split)
             }
-            if (names := snapshot.kernel.names) is not UNKNOWN:
+            if snapshot.visible is not UNKNOWN:
                 found = {
-                    uuid: replace(found[uuid], name=name) for uuid, name in names.items() if uuid in found
+                    one.identity: replace(found[one.identity], name=f"cuda:{ordinal}")
+                    for ordinal, one in enumerate(snapshot.visible)
+                    if not isinstance(one, str) and one.identity in found
                 }
             self._machine = key, now, found, snapshot
         return self._machine[2:]

@@ -362,7 +362,7 @@ def shortage_lines(error: BaseException, shell: Any) -> list[str]:
     machine, pools, device = LazySnapshot(), _pools(), found.device
     if device is None and len(places := {place for place, _ in pools}) == 1:
         (device,) = places
-    elif device is None and (names := machine.snapshot.kernel.names) is not UNKNOWN and len(names) == 1:
+    elif device is None and (visible := machine.visible) is not UNKNOWN and len(visible) == 1:
         device = LogicalDevice("gpu", 0)
     gpu = physical(device, machine) if device is not None else None
     facts = [f"{size_text(found.wanted)} more were requested"] if found.wanted else []

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import PlacementError, PlacementWarning
 from gpu_magic.frameworks import get, imported, known
 from gpu_magic.frameworks.post_import import PostImportHook
@@ -257,7 +258,7 @@ class Scope:
             why = ": no imported framework has such a device."
         elif machine.problem:
             why = f". {machine.problem}"
-        elif machine.visible is not None and device.index >= len(machine.visible):
+        elif machine.visible is not UNKNOWN and device.index >= len(machine.visible):
             why = f": visible here are {machine.mapping}." if machine.visible else ": no GPU is visible here."
         elif machine.snapshot.simulated:
             why = ": the GPUs here are SIMULATED, and nothing runs on them."

@@ -19,11 +19,11 @@ from gpu_magic.gpus.table import problem_text, rows
 from gpu_magic.objects.memory import memory_by_device
 from gpu_magic.objects.walk import Budget
 from gpu_magic.process.find import whole_gpus
-from gpu_magic.process.given import Given
 from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.namespace import variables_of
 from gpu_magic.process.physical import LazySnapshot, physical
 from gpu_magic.process.session import current
+from gpu_magic.process.visible import in_force
 from gpu_magic.processes.processes import next_step
 from gpu_magic.text import GIB, age_text, bytes_text, end_of_path, printable, shortened, size_text
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Device, GpuProcess, Unknown
     from gpu_magic.gpus.table import Row
+    from gpu_magic.process.given import Given
     from gpu_magic.process.view import Snapshot
 
 __all__ = ["History", "detail_of", "find_variables", "key_of", "serialize"]
@@ -45,24 +46,23 @@ _WALK_SECONDS = 0.2  # the longest delay of the next cell; a fifth of the limit 
 
 def serialize(snapshot: Snapshot) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the header and the rows."""
-    session, view, shown = current(), snapshot.kernel, list(rows(snapshot))
-    given = Given(snapshot, session.inherited, session.grant)
+    session, given, shown = current(), snapshot.given, list(rows(snapshot))
     is_known = snapshot.driver_version is not UNKNOWN
     header = {
         "host": printable(socket.gethostname()),
         "driver": printable(f"driver {snapshot.driver_version}") if is_known else "",
         "simulated": printable(snapshot.simulated),  # the profile of a simulated machine
         "problem": problem_text(snapshot) or str(snapshot.limitation or ""),  # why no GPU can be read
-        "cuda_state": view.state,  # whether the choice can change: see `process.drivers.State`
-        "cuda_text": view.cuda,  # `cuda_state` as a sentence
-        "runtime": runtime_of(view.vendor),  # "CUDA" or "ROCm"
+        "cuda_state": snapshot.guard.state.value,  # see `process.drivers.State`
+        "cuda_text": snapshot.guard.sentence,  # `cuda_state` as a sentence
+        "runtime": runtime_of(snapshot.vendor),  # "CUDA" or "ROCm"
         "notes": [
-            *map(str, view.notes),
+            *map(str, snapshot.notes),
             *_notes_on_ipykernel(),
         ],  # on CUDA_VISIBLE_DEVICES, for example
-        "allotted": view.allotted,  # "allotted by Slurm job 123: GPUs 2, 5"
-        "launch_devices": _keys(_launch_devices(snapshot, given)),  # what "reset" chooses, if known
-        "hides_devices": view.names is not UNKNOWN and not all(row.is_visible for row in shown),
+        "allotted": given.text,  # "allotted by Slurm job 123: GPUs 2, 5"
+        "launch_devices": _keys(_launch_devices(snapshot)),  # what "reset" chooses, if known
+        "hides_devices": snapshot.visible is not UNKNOWN and not all(row.is_visible for row in shown),
         "memory_options": session.memory_options,  # of the latest choice: " --growth"
         "least_busy": _keys(_best_first(given)),  # the GPUs that "auto" picks from, the least busy first
     }
@@ -78,12 +78,15 @@ def _notes_on_ipykernel() -> list[str]:
     return [f"{what}: pip install --upgrade ipykernel"]
 
 
-def _launch_devices(snapshot: Snapshot, given: Given) -> Sequence[Device]:
+def _launch_devices(snapshot: Snapshot) -> Sequence[Device]:
     """Return the devices that the process was launched with; none if they or their order are unknown."""
-    kernel, first = snapshot.kernel, snapshot.of_vendor(next(iter(snapshot.vendors), "nvidia"))
-    if kernel.inherited is None and not kernel.inherited_amd:
+    first, devices = (
+        snapshot.machine.of_vendor(next(iter(snapshot.vendors), "nvidia")),
+        snapshot.given.reading.devices,
+    )
+    if snapshot.inherited.mask is None and not in_force(snapshot.inherited, snapshot.machine):
         return whole_gpus(first.devices) if first.is_uniform else []
-    return [] if given.reading.devices is UNKNOWN else given.reading.devices
+    return [] if devices is UNKNOWN else devices
 
 
 def _best_first(given: Given) -> Sequence[Device]:

@@ -26,7 +26,7 @@ from gpu_magic.process.drivers import probe
 from gpu_magic.process.front_end import tell_pages
 from gpu_magic.process.sampler import Sampler
 from gpu_magic.process.session import current
-from gpu_magic.process.view import take_snapshot
+from gpu_magic.process.view import Snapshot
 from gpu_magic.processes.processes import send
 from gpu_magic.restart import restart
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from gpu_magic.devices.model import Device
-    from gpu_magic.process.view import Snapshot
 
 __all__ = ["PageViewer", "PanelState", "Viewer", "panel_state"]
 
@@ -315,7 +314,7 @@ class PanelState:
         with self.lock:
             self._begun += 1
             number = self._begun
-        snapshot = take_snapshot(current(), probe())
+        snapshot = Snapshot.take(current(), probe())
         header, rows = serialize(snapshot)
         with self.lock:
             keys = set().union(*map(self._open_in, self._views))

@@ -13,7 +13,7 @@ from gpu_magic.frameworks.target import LogicalDevice, Target
 from gpu_magic.process.find import find
 from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.session import current
-from gpu_magic.process.view import Snapshot, take_snapshot
+from gpu_magic.process.view import Snapshot
 from gpu_magic.text import simulated_mark
 
 if TYPE_CHECKING:
@@ -58,21 +58,17 @@ class LazySnapshot:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        return take_snapshot(current())
+        return Snapshot.take(current())
 
-    @cached_property
-    def visible(self) -> list[Device | None] | None:
-        """The devices of `cuda:0`, `cuda:1`, …. None if unknown."""
-        names = self.snapshot.kernel.names
-        if names is UNKNOWN:
-            return None
-        devices = {device.identity: device for device in self.snapshot.devices}
-        return [devices.get(name) for name in names]  # the names are in the order of cuda:i
+    @property
+    def visible(self) -> tuple[Device | str, ...] | Unknown:
+        """The devices of `cuda:0`, `cuda:1`, …: see `Snapshot.visible`."""
+        return self.snapshot.visible
 
     @property
     def mapping(self) -> str:
         """The names of the visible GPUs in frameworks: `cuda:0 = GPU 1, cuda:1 = GPU 3`."""
-        labels = (gpu.label if gpu else "unknown" for gpu in self.visible or ())
+        labels = ("unknown" if isinstance(gpu, str) else gpu.label for gpu in _known(self.visible))
         return ", ".join(f"cuda:{index} = {label}" for index, label in enumerate(labels)) or "no GPU"
 
     @property
@@ -89,15 +85,15 @@ def locate(target: Target, machine: LazySnapshot) -> LogicalDevice:
     if machine.problem:
         raise PlacementError(machine.problem)
     try:
-        device = find(target.identifier, machine.snapshot)
+        device = find(target.identifier, machine.snapshot.machine)
     except ChoiceError as error:
         raise PlacementError(str(error)) from None
-    if machine.visible is None:
+    ordinal = machine.snapshot.ordinal(device)
+    if machine.visible is UNKNOWN:
         raise PlacementError("Which GPUs are visible is unknown; %gpus shows why. Try cuda:0")
-    for index, candidate in enumerate(machine.visible):
-        if candidate is not None and candidate.identity == device.identity:
-            return LogicalDevice("gpu", index)
-    runtime = runtime_of(machine.snapshot.kernel.vendor)
+    if isinstance(ordinal, int):
+        return LogicalDevice("gpu", ordinal)
+    runtime = runtime_of(machine.snapshot.vendor)
     raise PlacementError(
         f"{device.label} is not visible here ({machine.mapping}). "
         f"To choose it before {runtime} starts: %gpus {device.number_text}"
@@ -108,8 +104,12 @@ def physical(device: LogicalDevice, machine: LazySnapshot) -> Device | None:
     """Return the physical GPU of `cuda:i`. None for another device, or if unknown."""
     if device.kind != "gpu" or device.type not in ("", "cuda"):
         return None
-    visible = machine.visible or []
-    return visible[device.index] if device.index < len(visible) else None
+    found = _known(machine.visible)[device.index : device.index + 1]
+    return next((gpu for gpu in found if not isinstance(gpu, str)), None)
+
+
+def _known(visible: tuple[Device | str, ...] | Unknown) -> tuple[Device | str, ...]:
+    return () if visible is UNKNOWN else visible
 
 
 def _real(device: LogicalDevice, machine: LazySnapshot) -> Device | None:

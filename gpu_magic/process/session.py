@@ -37,8 +37,12 @@ _log = logging.getLogger("gpu_magic.process")
 class Session:
     """What one process was given, what it chose, and what it has set and claimed.
 
-    With `given`, its variables, the session simulates another process, whose claims no other process sees.
-    Without `given`, it reads the variables of this process.
+    Parameters
+    ----------
+    given
+        The variables of a simulated process (for `testing.simulate`). Its claims are not shared. None: this
+        process.
+
     """
 
     def __init__(self, given: Variables | None = None) -> None:

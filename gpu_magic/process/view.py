@@ -1,82 +1,214 @@
-"""The machine as a process sees it: its variables, the name of each GPU in frameworks, and problems."""
+"""The machine as a process sees it at one moment: its GPUs, its variables, and what can still change."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from gpu_magic.claims.held import waiting
 from gpu_magic.devices.model import UNKNOWN, Inventory, Unknown
 from gpu_magic.process.drivers import State
 from gpu_magic.process.environment import Program, program, variables_now
-from gpu_magic.process.given import Given
-from gpu_magic.process.guard import judge_process
-from gpu_magic.process.mask import Flaw, Note, names_of
+from gpu_magic.process.given import Given, Grant
+from gpu_magic.process.guard import Guard, judge_process
+from gpu_magic.process.mask import Flaw, Note, Reading, Variables, names_of
 from gpu_magic.process.visible import in_force, read_visible, seen_vendor
 from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
+    from typing import Self
 
-    from gpu_magic.devices.model import Claim, Device, Vendor
-    from gpu_magic.process.guard import Guard
+    from gpu_magic.devices.model import Claim, Device, Gpu, Vendor
+    from gpu_magic.devices.problems import Problem
     from gpu_magic.process.session import Session
 
-__all__ = ["KernelView", "Snapshot", "ask_guard", "read_for_auto", "read_machine", "take_snapshot"]
+__all__ = ["Snapshot", "ask_guard", "read_for_auto", "read_machine"]
 
 # Looks at utilization after the first one, and the pause before each of them.
 _LOOKS = 2
 BETWEEN_LOOKS = 0.25  # seconds; tests set it
 
 
-class KernelView(NamedTuple):
-    """The machine as this process sees it."""
+@dataclass(frozen=True, repr=False)
+class Snapshot:
+    """The machine at one moment, as a process sees it.
 
-    inherited: str | None  # CUDA_VISIBLE_DEVICES at the launch of the process. None: not set
-    mask: str | None  # the same now
-    order: str | None
-    # The name of a device in frameworks, by `Gpu.identity`: {"GPU-8f3a…": "cuda:0"}.
-    names: Mapping[str, str] | Unknown
-    given: tuple[str, ...] | None  # the identities that the process may use. None: all, or unknown
-    state: str  # whether the choice can still change: see `State`
-    cuda: str  # the same as a sentence, with when and how CUDA started, and its GPUs
-    notes: tuple[Note, ...] = ()  # what is wrong with the mask
-    allotted: str = ""  # who gave which GPUs: "allotted by Slurm job 123: GPUs 2, 5"
-    amd: tuple[tuple[str, str], ...] = ()  # the variables that hide AMD's GPUs here, with their values
-    inherited_amd: tuple[tuple[str, str], ...] = ()  # the same at the launch of the process
-    vendor: Vendor = "nvidia"  # whose GPUs `names` names
-    others: tuple[str, ...] = ()  # the identities of the other vendor's visible GPUs, also "cuda:0"…
-    program: Program = "kernel"
-    is_as_begun: bool = False  # the variables are those that were chosen when the kernel started
+    Parameters
+    ----------
+    machine
+        The GPUs with their figures.
+    inherited, now
+        The variables that name GPUs, at the start of the process and now.
+    grant
+        The GPUs that a scheduler or a container gave to the process.
+    guard
+        Whether the process can still change its GPUs.
+    launched
+        The claims for commands and engines that the process has launched, each after the device's identity.
+    claimed
+        The identities of the devices that the process has claimed.
+    waiting
+        How many processes of all users wait for GPUs.
+    program
+        The kind of the process.
+    is_as_begun
+        Whether the variables are those that were chosen when the kernel started.
 
-
-@dataclass(frozen=True, slots=True)
-class Snapshot(Inventory):
-    """The machine at one moment, as this process sees it."""
-
-    kernel: KernelView = field(kw_only=True)
-    # The claims for commands and engines that the process has launched, each after the device's identity.
-    launched: tuple[tuple[str, Claim], ...] = field(default=(), kw_only=True)
-    claimed: tuple[str, ...] = field(default=(), kw_only=True)  # the identities of its claimed devices
-    waiting: int = field(default=0, kw_only=True)  # processes of all users that wait for GPUs
-
-
-def take_snapshot(session: Session, state: State | None = None) -> Snapshot:
-    """Read the machine as this process sees it.
-
-    On any thread but the main one, the caller must pass the state from `probe`. Without it, the watch would
-    note that the cell that runs on the main thread started CUDA.
     """
-    inventory = read_machine(session)
-    guard = judge_process(inventory, cuda_watch.look() if state is None else state)
-    return Snapshot(
-        **{one.name: getattr(inventory, one.name) for one in fields(inventory)},
-        kernel=_kernel_view(session, inventory, guard),
-        launched=tuple(session.claims.of_commands()),
-        claimed=tuple(sorted(session.claims.held)),
-        waiting=waiting(session.access),
-    )
+
+    machine: Inventory
+    inherited: Variables = Variables()  # noqa: RUF009 - it is immutable
+    now: Variables = Variables()  # noqa: RUF009
+    grant: Grant = Grant()  # noqa: RUF009
+    guard: Guard = Guard(State.ABSENT)  # noqa: RUF009
+    launched: tuple[tuple[str, Claim], ...] = ()
+    claimed: frozenset[str] = frozenset()
+    waiting: int = 0
+    program: Program = "kernel"
+    is_as_begun: bool = False
+
+    @classmethod
+    def take(cls, session: Session, state: State | None = None) -> Self:
+        """Read the machine as this process sees it.
+
+        On any thread but the main one, the caller must pass the state from `probe`. Without it, the watch
+        would note that the cell that runs on the main thread started CUDA.
+        """
+        machine, now = read_machine(session), variables_now()
+        return cls(
+            machine,
+            session.inherited,
+            now,
+            session.grant,
+            judge_process(machine, cuda_watch.look() if state is None else state),
+            launched=tuple(session.claims.of_commands()),
+            claimed=session.claims.held,
+            waiting=waiting(session.access),
+            program=program(),
+            is_as_begun=now == session.begun_with,
+        )
+
+    def __iter__(self) -> Iterator[Gpu]:
+        return iter(self.machine)
+
+    def __len__(self) -> int:
+        return len(self.machine)
+
+    def __getitem__(self, index: int) -> Gpu:
+        return self.machine[index]
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs in the order of nvidia-smi, then AMD's in the order of rocm-smi."""
+        return self.machine.gpus
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Every GPU and MIG instance that has an identity."""
+        return self.machine.devices
+
+    @property
+    def driver_version(self) -> str | Unknown:
+        """The driver's version."""
+        return self.machine.driver_version
+
+    @property
+    def cuda_version(self) -> str | Unknown:
+        """The newest CUDA version that the driver supports. UNKNOWN for AMD."""
+        return self.machine.cuda_version
+
+    @property
+    def simulated(self) -> str:
+        """The profile of a simulated machine. Empty for a real one."""
+        return self.machine.simulated
+
+    @property
+    def problem(self) -> Problem | None:
+        """Why gpu_magic could read nothing. None if it read the GPUs."""
+        return self.machine.problem
+
+    @property
+    def limitation(self) -> Problem | None:
+        """Why gpu_magic could read only names and UUIDs, or only the GPUs of one vendor. Else None."""
+        return self.machine.limitation
+
+    @property
+    def vendors(self) -> tuple[Vendor, ...]:
+        """The vendors of the GPUs. Plain numbers name GPUs of the first vendor."""
+        return self.machine.vendors
+
+    def of_vendor(self, vendor: Vendor) -> Inventory:
+        """Return the machine with only the GPUs of one vendor."""
+        return self.machine.of_vendor(vendor)
+
+    @cached_property
+    def given(self) -> Given:
+        """The devices that the process was given."""
+        return Given(self.machine, self.inherited, self.grant)
+
+    @property
+    def vendor(self) -> Vendor:
+        """The vendor of `visible`."""
+        if self.guard.vendor in self.vendors[1:]:
+            return self.guard.vendor
+        return seen_vendor(self.now, self.machine)
+
+    @cached_property
+    def visible(self) -> tuple[Device | str, ...] | Unknown:
+        """The devices of `cuda:0`, `cuda:1`, …. The UUID of a device that NVML does not list."""
+        if not self.guard.can_change:
+            return self.guard.devices if self.guard.is_known else UNKNOWN
+        return _named(self._by_variables.devices)
+
+    @cached_property
+    def visible_of_others(self) -> tuple[Device, ...]:
+        """The other vendor's GPUs that the variables leave, also "cuda:0", …, or all if that is unknown."""
+        found: list[Device] = []
+        for vendor in self.vendors:
+            if vendor != self.vendor:
+                machine = self.machine.of_vendor(vendor)
+                seen = _named(read_visible(self.now, machine).devices)
+                found += machine.gpus if seen is UNKNOWN else seen
+        return tuple(found)
+
+    @cached_property
+    def notes(self) -> tuple[Note, ...]:
+        """What is wrong with the variables."""
+        seen, guard, notes = self._by_variables, self.guard, list(self._by_variables.notes)
+        if self.now != self.inherited and in_force(self.inherited, self.machine):
+            notes += [note._replace(is_past=True) for note in self.given.reading.notes]
+        devices = _named(seen.devices)
+        is_changed = devices is not UNKNOWN and tuple(one.identity for one in devices) != guard.uuids
+        if guard.state is State.FROZEN and guard.is_known and is_changed:
+            why = (
+                f"{names_of(self.vendor)[0]} was changed after {guard.runtime} started. {guard.keeps}. New "
+                "processes use the new value, and frameworks may count by it."
+            )
+            notes.append(Note(why, Flaw.CHANGED))
+        return tuple(notes)
+
+    @cached_property
+    def _by_variables(self) -> Reading:
+        return read_visible(self.now, self.machine.of_vendor(self.vendor))
+
+    def ordinal(self, device: Device) -> int | Unknown | None:
+        """Return the i of `cuda:i` of a device. None if it is not visible, UNKNOWN if that is unknown."""
+        if self.visible is UNKNOWN or device in self.visible_of_others:
+            return UNKNOWN
+        names = (one if isinstance(one, str) else one.identity for one in self.visible)
+        return next((place for place, name in enumerate(names) if name == device.identity), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the GPUs as values for JSON. See `Inventory.to_dict`."""
+        return self.machine.to_dict()
+
+
+def _named(devices: tuple[Device, ...] | Unknown) -> tuple[Device, ...] | Unknown:
+    """Return the devices. UNKNOWN if one of them has no identity."""
+    return UNKNOWN if devices is UNKNOWN or not all(device.identity for device in devices) else devices
 
 
 def ask_guard(session: Session) -> Guard:
@@ -107,53 +239,3 @@ def read_for_auto(session: Session) -> Inventory:
             time.sleep(BETWEEN_LOOKS)
             inventory = read_machine(session).with_highest(inventory)
     return inventory
-
-
-def _kernel_view(session: Session, inventory: Inventory, guard: Guard) -> KernelView:
-    """Make the view from the machine, the variables and the guard."""
-    inherited, now = session.inherited, variables_now()
-    given = Given(inventory, inherited, session.grant)
-    vendor = guard.vendor if guard.vendor in inventory.vendors[1:] else seen_vendor(now, inventory)
-    reading = read_visible(now, inventory.of_vendor(vendor))
-    visible, notes = _identities(reading.devices), list(reading.notes)
-    if now != inherited and in_force(inherited, inventory):
-        notes += [note._replace(is_past=True) for note in given.reading.notes]
-    if guard.state is State.FROZEN and guard.is_known and visible not in (None, guard.uuids):
-        why = (
-            f"{names_of(vendor)[0]} was changed after {guard.runtime} started. {guard.keeps}. New processes "
-            "use the new value, and frameworks may count by it."
-        )
-        notes.append(Note(why, Flaw.CHANGED))
-    if not guard.can_change:
-        visible = guard.uuids if guard.is_known else None
-    others: list[str] = []
-    for other in inventory.vendors:
-        if other != vendor:
-            machine = inventory.of_vendor(other)
-            seen = _identities(read_visible(now, machine).devices)
-            others += [gpu.identity for gpu in machine] if seen is None else seen
-    hides_amd = "amd" in inventory.vendors
-    return KernelView(
-        inherited=inherited.mask,
-        mask=now.mask,
-        order=now.order,
-        names=UNKNOWN if visible is None else {uuid: f"cuda:{place}" for place, uuid in enumerate(visible)},
-        given=None if given.is_all else _identities(given.devices),
-        state=guard.state.value,
-        cuda=guard.sentence,
-        notes=tuple(notes),
-        allotted=given.text,
-        amd=tuple(in_force(now, inventory.of_vendor("amd")).items()) if hides_amd else (),
-        inherited_amd=tuple(in_force(inherited, inventory.of_vendor("amd")).items()) if hides_amd else (),
-        vendor=vendor,
-        others=tuple(others),
-        program=program(),
-        is_as_begun=now == session.begun_with,
-    )
-
-
-def _identities(devices: tuple[Device, ...] | Unknown) -> tuple[str, ...] | None:
-    """Return the identities of devices. None if the devices or an identity are unknown."""
-    if devices is UNKNOWN or not all(device.identity for device in devices):
-        return None
-    return tuple(device.identity for device in devices)

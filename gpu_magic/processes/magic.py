@@ -46,7 +46,7 @@ class GpuPsMagic:
             print(f"Nothing was sent to {own}.")
         elif has_ended:
             again = " If a Jupyter server started it, the server starts a new kernel, without variables."
-            print(f"{own} has ended.{again if own.what == 'another kernel' else ''}")
+            print(f"{own} has ended.{again if own.is_kernel else ''}")
         else:
             print(f"{own} did not end within 5 s. To kill it without saving: %gpu_ps end {own.pid} --kill")
 

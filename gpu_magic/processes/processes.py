@@ -97,6 +97,8 @@ class OwnProcess:
         Whole seconds since the process started.
     idle
         Whole seconds since its last cell, or since its last work on a GPU.
+    is_kernel
+        Whether it is the kernel of its notebook.
 
     """
 
@@ -109,6 +111,7 @@ class OwnProcess:
     started: int | Unknown
     age: int | Unknown
     idle: int | Unknown = UNKNOWN
+    is_kernel: bool = False
 
     def __str__(self) -> str:
         """Return `train.ipynb (pid 4711, 12.4 GiB on GPU 3)`."""
@@ -221,7 +224,9 @@ def my_processes() -> OwnProcesses:
         started = f"started in {names.notebook(one)}" if one.notebook else "another process"
         manager = _find_manager(one) or Manager("another kernel" if one.is_kernel else started)
         name, has, path = names.name(one), memory[pid], one.notebook
-        processes += [OwnProcess(pid, name, *manager, has, path, one.started, one.age, one.idle)]
+        processes += [
+            OwnProcess(pid, name, *manager, has, path, one.started, one.age, one.idle, one.is_kernel)
+        ]
     return OwnProcesses(processes, devices, machine.simulated)
 
 

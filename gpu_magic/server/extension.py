@@ -11,7 +11,7 @@ import asyncio
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,7 +29,7 @@ from gpu_magic.devices.processes import descends_from
 from gpu_magic.errors import SimulationError
 from gpu_magic.gpus.table import rows
 from gpu_magic.interrupts import unasked
-from gpu_magic.process.view import KernelView, Snapshot
+from gpu_magic.process.view import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["GpusHandler", "Kernel", "Reading", "seconds_since_cell"]
 
 _SECONDS = 1.0  # between two readings
-# The server uses no GPU, so the table has no column for this process.
-_NO_KERNEL = KernelView(None, None, None, UNKNOWN, None, "", "", program="python")
 
 
 def _load_jupyter_server_extension(server: Any) -> None:
@@ -131,8 +129,8 @@ class Reading:
         idle = self.reader.idleness.look(machine, time.monotonic(), cells)
         machine = with_idle(machine, idle)
         machine = replace(machine, gpus=tuple(map(_as_anybodys, machine.gpus)))
-        found = {field.name: getattr(machine, field.name) for field in fields(Inventory)}
-        shown = rows(Snapshot(**found, kernel=_NO_KERNEL))
+        # The server uses no GPU, so nothing is shown of this process.
+        shown = rows(Snapshot(machine, program="python"))
         gpus = [
             {
                 "label": row.device.label,

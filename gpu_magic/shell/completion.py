@@ -168,11 +168,13 @@ def _devices(*, is_first: bool) -> list[str]:
         gpus = gpu_magic.gpus()
     except GpuMagicError:
         return []
-    names = {} if gpus.kernel.names is UNKNOWN else gpus.kernel.names
-    ordinals = [name.partition(":")[2] for name in names.values()]
-    physical = [_physical(device) for device in gpus.devices if device.identity in names]
-    uuids = [name for name in names if "-" in name]  # the others are bus IDs, which name no device
-    return [*ordinals, *names.values(), *physical, *uuids, *(["cpu"] if is_first else [])]
+    visible = () if gpus.visible is UNKNOWN else gpus.visible
+    ordinals = [str(ordinal) for ordinal in range(len(visible))]
+    names = [f"cuda:{ordinal}" for ordinal in ordinals]
+    physical = [_physical(device) for device in gpus.devices if isinstance(gpus.ordinal(device), int)]
+    uuids = [one if isinstance(one, str) else one.uuid for one in visible]
+    known = [uuid for uuid in uuids if uuid is not UNKNOWN]
+    return [*ordinals, *names, *physical, *known, *(["cpu"] if is_first else [])]
 
 
 def _physical(device: Device) -> str:

@@ -31,7 +31,7 @@ def inventory(
 ) -> Inventory:
     """Return a machine that is not marked as simulated; its first GPU can be of another capability."""
     with simulate(profile):
-        found = gpu_magic.gpus()
+        found = gpu_magic.gpus().machine
     first, *others = found.gpus
     if capability and first.speed is not UNKNOWN:
         first = replace(first, speed=first.speed._replace(capability=capability))

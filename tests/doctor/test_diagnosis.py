@@ -123,7 +123,7 @@ def test_what_this_user_has_on_gpus() -> None:
         path = "/home/maria/work/train.ipynb"
         machine.gpus[0].run("ipykernel", "maria", 12 << 30, is_same_user=True, notebook=path, pid=4711)
         machine.gpus[0].run("other.py", "tom", 1 << 30)
-        found = gpu_magic.gpus()
+        found = gpu_magic.gpus().machine
     (simulated,) = check_leftovers(Facts(found))
     what = "The kernel of /home/maria/work/train.ipynb (pid 4711) is also yours and has 12.0 GiB on GPU 0"
     assert simulated.what.startswith(what)
@@ -140,7 +140,7 @@ def test_what_this_user_has_on_gpus() -> None:
 def test_a_path_without_an_end_is_shown_by_its_end() -> None:
     with simulate("1xA100-80GB") as machine:
         machine.gpus[0].run("ipykernel", "me", 1, is_same_user=True, notebook=f"{'a' * 100_000}/train.ipynb")
-        (found,) = check_leftovers(Facts(gpu_magic.gpus()))
+        (found,) = check_leftovers(Facts(gpu_magic.gpus().machine))
     assert len(found.what) < 250
     assert "aa/train.ipynb (pid " in found.what
 

@@ -19,7 +19,7 @@ from gpu_magic.process.given import Grant
 from gpu_magic.process.guard import Guard
 from gpu_magic.process.mask import MASK, Variables
 from gpu_magic.process.session import current
-from gpu_magic.process.view import take_snapshot
+from gpu_magic.process.view import Snapshot
 from gpu_magic.testing import simulate, start_cuda
 from tests.doctor.conftest import AMD, inventory, kernel
 
@@ -31,7 +31,7 @@ SPLIT = "1xA100-80GB(3g.40gb,4g.40gb)"
 
 def about(name: str = MASK, program: Program = "python") -> list[Finding]:
     """Return what is found about something in this process."""
-    snapshot = take_snapshot(current())
+    snapshot = Snapshot.take(current())
     facts = Facts(snapshot, read_kernel(snapshot, program))
     found = [*check_gpus(facts), *check_visible_devices(facts), *check_cuda(facts)]
     return [one for one in found if one.about == name]

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.model import UNKNOWN, GpuProcess, Unknown
+from gpu_magic.devices.model import UNKNOWN, GpuProcess, Inventory, Unknown
 from gpu_magic.errors import FitError
 from gpu_magic.fit.fit import Fit, _largest, _Room, _rooms, _verdict
 from gpu_magic.frameworks.base import MemoryPool
 from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.process.session import current
-from gpu_magic.process.view import take_snapshot
+from gpu_magic.process.view import Snapshot
 from gpu_magic.testing import simulate, start_cuda
 
 if TYPE_CHECKING:
@@ -101,16 +101,16 @@ def room(name: str, free: int | Unknown, context: int = 0) -> _Room:
     ],
 )  # fmt: skip
 def test_the_verdict_names_the_gpus(rooms: list[_Room], batch: tuple[int | None, bool], said: str) -> None:
-    snapshot = SimpleNamespace(problem=None, kernel=SimpleNamespace(names={}))
+    snapshot = SimpleNamespace(problem=None, visible=())
     assert said in _verdict(9 * GIB, snapshot, rooms, *batch)  # type: ignore[arg-type]
 
 
 def test_what_the_framework_has_taken_and_does_not_use_is_room_for_the_step() -> None:
     """JAX takes most of a GPU as it starts."""
     with simulate("1xA100-80GB") as machine:
-        (unused,) = _rooms(take_snapshot(current()), {}, {})
+        (unused,) = _rooms(Snapshot.take(current()), {}, {})
         machine.gpus[0].run("python", "me", 60 * GIB, pid=os.getpid())
-        snapshot = take_snapshot(current())
+        snapshot = Snapshot.take(current())
         (bare,) = _rooms(snapshot, {}, {})
         (room,) = _rooms(
             snapshot, {0: 2 * GIB}, {LogicalDevice("gpu", 0, "cuda"): MemoryPool(3 * GIB, 60 * GIB)}
@@ -132,20 +132,20 @@ def test_the_context_is_taken_off_unless_this_process_has_one_there(
     process: GpuProcess, reserved: int, context: int
 ) -> None:
     with simulate("1xA100-80GB"):
-        snapshot = take_snapshot(current())
+        snapshot = Snapshot.take(current())
     (gpu,) = snapshot.gpus
     gpu = replace(gpu, status=replace(gpu.status, processes=(process,)))
     pools = {LogicalDevice("gpu", 0, "cuda"): MemoryPool(0, reserved)}
-    (room,) = _rooms(replace(snapshot, gpus=(gpu,)), {}, pools)
+    (room,) = _rooms(replace(snapshot, machine=Inventory((gpu,))), {}, pools)
     assert room.free - room.left == context
 
 
 def test_in_a_container_it_is_unknown_whether_a_step_fits_that_needs_what_cuda_may_have_already() -> None:
     with simulate("1xA100-80GB") as machine:
         machine.gpus[0].run("", UNKNOWN, GIB)
-        (before,) = _rooms(take_snapshot(current()), {}, {})
+        (before,) = _rooms(Snapshot.take(current()), {}, {})
         start_cuda()
-        (room,) = _rooms(snapshot := take_snapshot(current()), {}, {})
+        (room,) = _rooms(snapshot := Snapshot.take(current()), {}, {})
     assert (before.left, before.fits(before.left + 1)) == (room.left, False)  # CUDA has not started
     assert [room.fits(room.left + more) for more in (0, 1, GIB)] == [True, UNKNOWN, False]
     assert "GPU 0 is unknown, because" in _verdict(room.left + 1, snapshot, [room], None, False)

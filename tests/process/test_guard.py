@@ -112,7 +112,7 @@ def ask():
         gpu_magic.choose("1", in_process=True)
     except gpu_magic.ChoiceError as error:
         said = str(error)
-    return gpu_magic.guard().state.value, gpu_magic.gpus().kernel.notes, "spawn" in refused, said
+    return gpu_magic.guard().state.value, gpu_magic.gpus().notes, "spawn" in refused, said
 
 print(forked(ask), gpu_magic.guard().state.value)
 """

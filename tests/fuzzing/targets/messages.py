@@ -14,14 +14,14 @@ from gpu_magic.gpus.request import parse as parse_request
 from gpu_magic.gpus.select import select
 from gpu_magic.panel.messages import NotUnderstoodError, read
 from gpu_magic.process.session import current
-from gpu_magic.process.view import take_snapshot
+from gpu_magic.process.view import Snapshot
 from gpu_magic.testing import simulate
 from tests.fuzzing.target import Target, check_refusal, text_of
 
 __all__ = ["TARGETS"]
 
 with simulate("4xA100-80GB"):
-    _SNAPSHOT = take_snapshot(current())
+    _SNAPSHOT = Snapshot.take(current())
 
 
 def check_message(data: bytes) -> None:

@@ -17,7 +17,7 @@ from gpu_magic.frameworks.base import wanted_in
 from gpu_magic.gpus.auto import check_free
 from gpu_magic.panel.machine import serialize
 from gpu_magic.process.session import current
-from gpu_magic.process.view import take_snapshot
+from gpu_magic.process.view import Snapshot
 from gpu_magic.testing import simulate
 from tests.fuzzing.target import Target, check_line, check_refusal, fields_of, text_of
 
@@ -54,7 +54,7 @@ def check_names(data: bytes) -> None:
             first.run(names[2], names[3], 1 << 30, work=50, age=60, is_same_user=True, notebook=names[4])
             gpus = gpu_magic.gpus()
             shown.append((repr(gpus), _Tags(gpus._repr_html_()).found))
-            snapshot = take_snapshot(current())
+            snapshot = Snapshot.take(current())
             sent = json.dumps(serialize(snapshot), allow_nan=False, ensure_ascii=False)
             assert json.loads(sent.encode())
             texts = [repr(gpu_magic.my_processes()), shown[-1][0]]
