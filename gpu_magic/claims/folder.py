@@ -75,7 +75,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class NoFolder(Exception):  # noqa: N818 - no error, because GPUs can be chosen without claims
-    """Claims cannot be shared. The text is the reason, as a clause. Empty: sharing is off or not needed."""
+    """Claims cannot be shared. `str` returns why, as a clause: empty if sharing is off or not needed."""
 
 
 class Access:
