@@ -9,13 +9,15 @@ import sys
 from importlib import import_module
 from typing import Any
 
-__all__ = ["PRIVATE", "has_private", "private", "private_of", "required"]
+__all__ = ["MODULE_TABLES", "PRIVATE", "has_private", "private", "private_of", "required"]
 
 _NO_STEP = "%gpu_fit raises an error instead of predicting a step of PyTorch"
 _BARE = "a block is `with torch.device(...)`, in which a DataLoader cannot shuffle; a warning is shown"
 _LEFT_OUT = "blocks include TensorFlow only once it has started; a warning is shown"
 _NOT_ASKED = "whether TensorFlow has started is unknown; a warning is shown"
 _NO_LIMIT = "--memory-limit has no effect on TensorFlow before it starts; a warning is shown"
+MODULE_TABLES = ("_parameters", "_buffers", "_modules")  # of each `nn.Module`
+_ALL_ATTRIBUTES = "%to_gpu looks at all attributes of a module, which is slower"
 # Each name as module:attribute or module:class.attribute. Its value: the versions in which it was found, and
 # what happens without it.
 PRIVATE = {
@@ -45,6 +47,7 @@ PRIVATE = {
         "2.13",
         "%to_gpu does not update modules that store their device there; steps are not predicted",
     ),
+    **{f"torch.nn:Module.{name}": ("2.8 to 2.13", _ALL_ATTRIBUTES) for name in MODULE_TABLES},
     "torch:Tensor._base": ("2.13", "%to_gpu turns a view of a parameter into a copy in its graph"),
     "torch.jit:ScriptModule": ("2.8 to 2.13", "a scripted module is moved as other modules are"),
     "jax._src.xla_bridge:_backends": ("0.10", "once JAX has started, it is asked for its GPUs"),

@@ -62,6 +62,9 @@ class Copies:
                 variable.nbytes += nbytes
                 variable.origins.add(origin)
 
+    def add_object(self, obj: Any, arrays: Sequence[Any], variable: Variable) -> None:
+        """Add an object that moves itself, with its arrays. Only PyTorch has some."""
+
     def copy(self) -> Iterator[int]:
         """Copy the arrays. Yield the bytes of each copy when it is complete."""
         memo: dict[Any, Any] = {}
@@ -72,5 +75,5 @@ class Copies:
     def put(self) -> None:
         """Give arrays that stay the same objects the memory of their copies. Here none stays."""
 
-    def tell(self, objects: Iterable[Any]) -> None:
-        """Tell the new device to objects that remember their device."""
+    def update_modules(self, objects: Iterable[Any]) -> None:
+        """Update modules that remember their device. Only PyTorch has some."""

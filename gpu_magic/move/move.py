@@ -19,9 +19,9 @@ from gpu_magic.frameworks.target import (
 )
 from gpu_magic.interrupts import uninterrupted
 from gpu_magic.move.plan import Plan, UnusableDeviceError
-from gpu_magic.objects.memory import holdings_of, unfinished_text
+from gpu_magic.objects.memory import holdings_in, holdings_of, is_same_device, unfinished_text
 from gpu_magic.objects.parts import class_of
-from gpu_magic.objects.walk import Budget, collection_paused
+from gpu_magic.objects.walk import Budget, Walker, collection_paused
 from gpu_magic.process.namespace import parse_expression, raised_text, value_of, variables_of
 from gpu_magic.process.physical import LazySnapshot, innermost, locate
 from gpu_magic.public import public
@@ -82,8 +82,8 @@ def to_gpu(
             "to_gpu((model, optimizer), 1)"
         )
     text = None if device is None else normalize_device(device, device_of)
-    plan, _ = _planned(text, {"": (thing, id)}, numpy, or_cpu=or_cpu)
-    return carry_out(plan)[0]
+    with collection_paused():  # until the plan is gone
+        return _moved(text, thing, numpy, or_cpu=or_cpu)
 
 
 @public
@@ -95,6 +95,11 @@ def to_cpu(thing: Any, *, numpy: str | None = None) -> Any:
     return to_gpu(thing, "cpu", numpy=numpy)
 
 
+def _moved(text: str | None, thing: Any, numpy: str | None, *, or_cpu: bool) -> Any:
+    plan, _ = _planned(text, {"": (thing, id)}, numpy, or_cpu=or_cpu)
+    return carry_out(plan)[0]
+
+
 def _planned(
     text: str | None,
     places: Mapping[str, Place],
@@ -102,12 +107,12 @@ def _planned(
     *,
     or_cpu: bool = False,
     is_dry: bool = False,
-    budget: Budget | None = None,
+    search: Budget | None = None,
 ) -> tuple[Plan, list[str]]:
     """Return a plan for some variables.
 
-    With a `budget`, the plan leaves out variables in which a search finds no array or that cannot be moved,
-    and there is a line for each of the latter.
+    With a `search`, the plan leaves out variables in which that budget finds no array, and variables that
+    cannot be moved. There is a line for each of the latter.
     """
     machine = LazySnapshot()
     try:
@@ -115,20 +120,14 @@ def _planned(
         skipped: list[str] = []
         unusable: UnusableDeviceError | None = None
         for name, (value, _) in places.items():
-            if budget is not None:
-                trial = Plan(plan.requested, numpy, machine, is_dry=is_dry, budget=budget)
-                try:
-                    with budget.variable(name):
-                        has_arrays = trial.add(name, value).has_arrays
-                    if not has_arrays:
-                        plan.unmoved_objects += trial.unmoved_objects
-                        continue
-                except PlacementError as error:
-                    skipped.append(f"{name} stays: {str(error).removeprefix(f'{name}: ')}")
-                    if isinstance(error, UnusableDeviceError):
-                        unusable = unusable or error
-                    continue
-            plan.add(name, value)
+            try:
+                plan.add(name, value, search)
+            except PlacementError as error:
+                if search is None:
+                    raise
+                skipped.append(f"{name} stays: {str(error).removeprefix(f'{name}: ')}")
+                if isinstance(error, UnusableDeviceError):
+                    unusable = unusable or error
         if unusable is not None and not plan.variables:
             raise unusable
         plan.check()
@@ -138,7 +137,7 @@ def _planned(
         print(f"Moving to the CPU: {error}")  # noqa: T201 - as `or_cpu` promises
     else:
         return plan, skipped
-    return _planned("cpu", places, numpy, is_dry=is_dry, budget=budget)
+    return _planned("cpu", places, numpy, is_dry=is_dry, search=search)
 
 
 def _destination(text: str | None, machine: LazySnapshot) -> LogicalDevice:
@@ -260,7 +259,7 @@ def move_variables(
         places |= {name: (value, partial(namespace.__setitem__, name)) for name, value in found.items()}
     budget = Budget(seconds=_SEARCH_SECONDS)
     search = budget if all_of_them else None
-    plan, lines = _planned(device, places, numpy, or_cpu=or_cpu, is_dry=dry_run, budget=search)
+    plan, lines = _planned(device, places, numpy, or_cpu=or_cpu, is_dry=dry_run, search=search)
     lines += plan.unmoved()
     if dry_run:
         return [*_report(plan, is_dry=True), *lines, *_unfinished(plan, budget)]
@@ -325,21 +324,17 @@ def leftover_lines(
 ) -> list[str]:
     """Return a line for the variables that hold old memory after a move, and for each partly moved one."""
     named = {variable.name for variable in plan.variables}
-    moved = plan.kept() if before else set()
+    moved = plan.moved() if before else set()
     held: dict[Hashable, Holding] = {}
     names, lines = [], []
     for name, value in variables if before else ():
         if name in named:
             continue
         with budget.variable(name):
-            found = holdings_of([value], budget)
-            if not moved.isdisjoint(found):
-                with contextlib.suppress(Exception):  # it cannot move, and need not
-                    if nbytes := Plan(plan.requested, budget=budget).add("", value).nbytes:
-                        lines.append(
-                            f"{name} shares arrays that moved, but still has {size_text(nbytes)} elsewhere. "
-                            f"Also move {name}."
-                        )
+            found, rest = _look(plan, value, budget)
+        if rest and not moved.isdisjoint(found):
+            text = f"{name} shares arrays that moved, but still has {size_text(rest)} elsewhere."
+            lines.append(f"{text} Also move {name}.")
         if old := {key: holding for key, holding in found.items() if key in before}:
             names.append(name)
             held |= old
@@ -349,6 +344,24 @@ def leftover_lines(
         text = f"Not moved: {', '.join(names)}, with the old copy ({size} on {devices}). "
         lines.insert(0, f"{text}Move variables that share arrays in one line. Datasets and outputs stay.")
     return [*lines, *_unfinished(plan, budget)]
+
+
+def _look(plan: Plan, value: object, budget: Budget) -> tuple[dict[Hashable, Holding], int]:
+    """Return the memory that a value holds, and the bytes that would move to the plan's device with it."""
+    walker, staying, can_move = Walker(plan.requested, budget, moves=True), list[object](), True
+    with collection_paused():
+        for obj, node, _ in walker.walk([value]):
+            walker.arrays += [(one, node.framework) for one in node.arrays]
+            can_move = can_move and node.kind != "unmovable"
+            if node.kind in ("unmoved", "unmovable") or issubclass(type(obj), BaseException):
+                staying.append(obj)
+        numpy = [(one, None) for one, framework in walker.arrays if framework is None]
+        movable = holdings_in((one, framework) for one, framework in walker.arrays if framework is not None)
+        rest = [one for one in movable.values() if not is_same_device(one.device, plan.requested)]
+        if not can_move or any(one.device == "meta" for one in rest):
+            rest = []
+        found = movable | holdings_in(numpy) | holdings_of(staying, budget)
+    return found, sum(one.nbytes for one in rest)
 
 
 def _unfinished(plan: Plan, budget: Budget) -> list[str]:

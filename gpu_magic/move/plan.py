@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import get, imported
+from gpu_magic.frameworks.base import Components
 from gpu_magic.move.copies import Copies, Variable
-from gpu_magic.objects.memory import holdings_of, is_same_device
-from gpu_magic.objects.walk import Budget, Walker, collection_paused
+from gpu_magic.objects.memory import holdings_in, holdings_of, is_same_device
+from gpu_magic.objects.walk import Walker, collection_paused
 from gpu_magic.process.physical import LazySnapshot, described, free_bytes
 from gpu_magic.text import listed, printable, size_text, with_article
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable, Sequence
 
-    from gpu_magic.frameworks.base import Components, Framework, Holding
+    from gpu_magic.frameworks.base import Framework, Holding
     from gpu_magic.frameworks.target import LogicalDevice
+    from gpu_magic.objects.walk import Budget
+
+    # By framework, arrays, and objects that move themselves, each with its arrays.
+    _Found = dict[Framework, tuple[list[Any], list[tuple[Any, Sequence[Any]]]]]
 
 __all__ = ["Plan", "UnusableDeviceError"]
 
@@ -34,7 +39,7 @@ class Plan:
     """A move of variables to a device, all or none. Before `put`, it only makes copies.
 
     `converts` is the module of the framework to convert NumPy arrays to. None: they stay. If `is_dry`, the
-    plan does not start that framework. Without a `budget`, the plan searches all objects.
+    plan does not start that framework.
     """
 
     def __init__(
@@ -44,7 +49,6 @@ class Plan:
         machine: LazySnapshot | None = None,
         *,
         is_dry: bool = False,
-        budget: Budget | None = None,
     ) -> None:
         can_convert = (one for one in imported() if one.module in _FROM_NUMPY)
         self._converts = next((one for one in can_convert if one.module == converts), None)
@@ -55,58 +59,130 @@ class Plan:
         self._machine = machine or LazySnapshot()
         self._is_dry = is_dry
         self.variables: list[Variable] = []
-        self.arrays: dict[int, Any] = {}  # all that can move, by id
         self.transfers: dict[Framework, Copies] = {}
         self.undo = ExitStack()  # undoes each step
-        self._walker = Walker(device, budget)
+        self._arrays: dict[int, tuple[Any, Framework | None]] = {}  # all that can move, by id
+        self._walker = Walker(device, moves=True)
+        self._found: list[_Found] = []  # in each variable
         self._first: dict[int, str] = {}  # the variable in which an object was found, by the object's id
         self._components: dict[int, Components] = {}  # of an object, by its id
         self._data: set[int] = set()  # ids of another package's objects, which can remember their device
+        self._without_arrays: set[int] = set()  # ids of objects that lead to none
         self._new: dict[int, Any] = {}  # the known replacements, by the object's id
         self.unmoved_objects: list[tuple[str, Any, str]] = []  # the variable, the object, a reason or none
 
-    def add(self, name: str, value: Any) -> Variable:
-        """Add a variable. Raises PlacementError if it cannot be moved."""
+    def add(self, name: str, value: Any, search: Budget | None = None) -> Variable | None:
+        """Add a variable. If that raises PlacementError, the plan is as before.
+
+        `search` is a budget to find a first array. If there is none, return None, and leave the variable out.
+        """
         variable = Variable(name, value)
-        self.variables.append(variable)
+        visited, unmoved = len(self._walker.visited), len(self.unmoved_objects)
         try:
             with collection_paused():
-                for framework, arrays in self._find(variable).items():
-                    self._transfer(framework).add(arrays, variable)
+                found = self._find(variable, search)
+                if search is not None and not (variable.has_arrays or variable.shared_with):
+                    self._forget(visited)
+                    return None
+                self._share_out(found, variable)
         except PlacementError as error:
+            self._forget(visited)
+            del self.unmoved_objects[unmoved:]
             raise type(error)(f"{name}: {error}" if name else str(error)) from None
+        self.variables.append(variable)
+        self._found.append(found)
         return variable
 
-    def _find(self, variable: Variable) -> dict[Framework, list[Any]]:  # noqa: C901 - one branch for each kind
+    def _find(self, variable: Variable, search: Budget | None) -> _Found:  # noqa: C901 - one branch for each kind
         """Return the arrays, and the objects that move themselves, that no earlier variable holds."""
-        found: dict[Framework, list[Any]] = {}
-        for obj, node, components in self._walker.walk([variable.value]):
-            key = id(obj)
-            if node.kind == "visited":
-                first = self._first.get(key, variable.name)
-                variable.shared_with = variable.shared_with or (first if first != variable.name else "")
-                continue
-            if components is not None:
-                self._components[key], self._first[key] = components, variable.name
-            framework = node.framework
-            if node.kind == "numpy":
-                framework = self._converts if _is_convertible(obj) else None
-                if framework is None and obj.dtype != object:
-                    variable.numpy.append(obj)
-            if node.kind in ("array", "self-moving", "numpy") and framework is not None:
-                self.arrays[key], self._first[key] = obj, variable.name
-                found.setdefault(framework, []).append(obj)
-                variable.has_arrays = True
-            elif node.kind == "data":
-                self._data.add(key)
-            elif node.kind == "unmoved":
-                self.unmoved_objects.append((variable.name, obj, node.reason))
-            elif node.kind == "unmovable":
-                held = holdings_of([obj])
-                if not held or self._elsewhere(held):
-                    raise PlacementError(node.reason)
-                variable.has_arrays = True
+        walker, name = self._walker, variable.name
+        objects: list[tuple[Framework, Any, Sequence[Any]]] = []
+        shared, known = list[int](), len(walker.arrays)
+        walker.budget, walker.until_found = search, search is not None
+        with nullcontext() if search is None else search.variable(name):
+            for obj, node, components in walker.walk([variable.value]):
+                key = id(obj)
+                if node.kind == "visited":
+                    if self._first.get(key, name) != name:
+                        shared.append(key)
+                    continue
+                self._first[key] = name
+                if components is not None:
+                    self._components[key] = components
+                if node.kind == "data":
+                    self._data.add(key)
+                elif node.kind == "unmoved":
+                    self.unmoved_objects.append((name, obj, node.reason))
+                elif node.kind == "self-moving" and node.framework is not None:
+                    self._components[key] = Components(node.arrays)
+                    self._arrays.update((id(one), (one, node.framework)) for one in node.arrays)
+                    objects.append((node.framework, obj, node.arrays))
+                elif node.kind == "unmovable":
+                    held = holdings_of([obj])
+                    if not held or self._elsewhere(held):
+                        raise PlacementError(node.reason)
+                    variable.has_arrays = True
+        found = self._by_framework(variable, walker.arrays[known:])
+        for framework, obj, arrays in objects:
+            found.setdefault(framework, ([], []))[1].append((obj, arrays))
+        variable.has_arrays = variable.has_arrays or bool(found)
+        variable.shared_with = "" if variable.has_arrays else self._sharing(shared)
         return found
+
+    def _by_framework(self, variable: Variable, pairs: Sequence[tuple[Any, Framework | None]]) -> _Found:
+        """Return the arrays to move by the framework that moves them. NumPy arrays come without one."""
+        keys = [id(obj) for obj, _ in pairs]
+        self._first |= dict.fromkeys(keys, variable.name)
+        self._arrays.update(zip(keys, pairs, strict=True))
+        owners = dict.fromkeys(framework for _, framework in pairs if framework is not None)
+        found: _Found = {
+            owner: ([obj for obj, framework in pairs if framework is owner], []) for owner in owners
+        }
+        for array in [obj for obj, framework in pairs if framework is None]:
+            if self._converts is not None and _is_convertible(array):
+                found.setdefault(self._converts, ([], []))[0].append(array)
+                continue
+            del self._arrays[id(array)]
+            if array.dtype != object:
+                variable.numpy.append(array)
+        return found
+
+    def _sharing(self, keys: Iterable[int]) -> str:
+        """Return the variable with the arrays that objects of earlier variables lead to. Empty: no arrays."""
+        for first in keys:
+            pending = [first]
+            while pending:
+                key = pending.pop()
+                if key in self._arrays:
+                    return self._first[first]
+                if key not in self._without_arrays and key in self._components:
+                    self._without_arrays.add(key)
+                    pending += map(id, self._components[key].children)
+        return ""
+
+    def _forget(self, count: int) -> None:
+        """Forget all objects but the first ones that were visited."""
+        visited = self._walker.visited
+        while len(visited) > count:
+            key, _ = visited.popitem()
+            for known in (self._components, self._first, self._arrays):
+                known.pop(key, None)
+            self._data.discard(key)
+            self._without_arrays.discard(key)
+
+    def _share_out(self, found: _Found, variable: Variable) -> None:
+        """Add what was found to the `Copies` of each framework."""
+        transfers = {framework: self._transfer(framework) for framework in found}
+        try:
+            for framework, (arrays, objects) in found.items():
+                transfers[framework].add(arrays, variable)
+                for obj, inner in objects:
+                    transfers[framework].add_object(obj, inner, variable)
+        except PlacementError:
+            self.transfers.clear()  # and begin again, without this variable
+            for earlier in self._found:
+                self._share_out(earlier, Variable("", None))
+            raise
 
     def _transfer(self, framework: Framework) -> Copies:
         """Return the `Copies` of a framework, after checking that the framework can use the device."""
@@ -166,14 +242,15 @@ class Plan:
 
     def memory(self) -> set[Hashable]:
         """Return the keys of the memory to move, as in `holdings_of`."""
-        return set(self._elsewhere(holdings_of(self.arrays.values())))
+        return set(self._elsewhere(holdings_in(self._arrays.values())))
+
+    def moved(self) -> set[Hashable]:
+        """Return the keys of the memory of arrays that are on the device and still the same objects."""
+        held = holdings_in(pair for key, pair in self._arrays.items() if key not in self._new)
+        return held.keys() - self._elsewhere(held).keys()
 
     def _elsewhere(self, held: dict[Hashable, Holding]) -> dict[Hashable, Holding]:
         return {key: one for key, one in held.items() if not is_same_device(one.device, self.requested)}
-
-    def kept(self) -> set[Hashable]:
-        """Return the keys of the memory of arrays that are still the same objects, as in `holdings_of`."""
-        return set(holdings_of(array for key, array in self.arrays.items() if key not in self._new))
 
     # Replacements
 
@@ -182,27 +259,44 @@ class Plan:
         for transfer in self.transfers.values():
             transfer.put()
             self._new |= transfer.new
-        if self._new:
-            for key, components in reversed(self._components.items()):  # keeps `now` shallow
-                self.now(self._walker.visited[key])
-                if not components.in_place or components.put is None:
-                    continue
+        for key, components in self._components.items() if self._new else ():
+            if components.in_place and components.put is not None:
                 old, new = components.children, self._contents(key)
                 if any(one is not other for one, other in zip(old, new, strict=True)):
                     self.undo.callback(components.put, new, old)
                     components.put(old, new)
         for transfer in self.transfers.values():
-            transfer.tell(self._walker.visited[key] for key in self._components)
+            transfer.update_modules(self._walker.visited[key] for key in self._components)
 
     def now(self, obj: Any) -> Any:
         """Return the replacement of an object, or the object itself. An immutable object is built again."""
+        pending = [obj] if self._must_build(obj) else []
+        begun = set[int]()
+        while pending:  # without recursion, because tuples can be nested deeply
+            key = id(pending[-1])
+            components = self._components[key]
+            if inner := [one for one in components.children if self._must_build(one)]:
+                if key in begun:
+                    name = with_article(type(pending[-1]).__name__, "A")
+                    raise PlacementError(
+                        f"{name} that cannot change holds itself, so it cannot be built again."
+                    )
+                begun.add(key)
+                pending += inner
+                continue
+            one = pending.pop()
+            if self._must_build(one) and components.put is not None:
+                old, new = components.children, self._contents(key)
+                is_same = all(one is other for one, other in zip(old, new, strict=True))
+                self._new[key] = one if is_same else components.put(old, new)
+        return self._new.get(id(obj), obj)
+
+    def _must_build(self, obj: Any) -> bool:
+        """Return whether an object is immutable and has not been built again."""
         key = id(obj)
         components = self._components.get(key)
-        if key not in self._new and components is not None and not components.in_place and components.put:
-            old, new = components.children, self._contents(key)
-            is_same = all(one is other for one, other in zip(old, new, strict=True))
-            self._new[key] = obj if is_same else components.put(old, new)
-        return self._new.get(key, obj)
+        is_fixed = components is not None and not components.in_place and components.put is not None
+        return is_fixed and key not in self._new
 
     def _contents(self, key: int) -> list[Any]:
         """Return the new children of an object. In another package's data, also replace a torch.device."""

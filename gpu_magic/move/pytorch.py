@@ -13,7 +13,6 @@ from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.private import private, private_of
 from gpu_magic.frameworks.pytorch import type_and_shape
 from gpu_magic.move.copies import Copies, Variable
-from gpu_magic.objects.walk import tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -54,7 +53,7 @@ class Tensors(Copies):
         self._kept: dict[int, Any] = {}  # tensors that stay the same objects
         self._copied: dict[int, Any] = {}
         # By the way to copy: with the storage, alone, in the graph, from NumPy, with the object's own method.
-        self._spans: dict[tuple[int, int], _Span] = {}
+        self._parts: dict[tuple[int, int], Any] = {}  # the one tensor that is all of a storage, or a `_Span`
         self._alone: list[Any] = []
         self._computed: list[Any] = []
         self._numpy: list[tuple[Any, Any]] = []  # an array, and the tensor over it
@@ -62,44 +61,41 @@ class Tensors(Copies):
         self._with_grad: list[tuple[Any, Any]] = []
 
     def add(self, arrays: Sequence[Any], variable: Variable) -> None:
-        torch, pending, known = self._torch, list(arrays), len(self._computed)
+        torch, target, pending = self._torch, self._device, [*arrays]
+        known, origin = len(self._computed), None
         while pending:
             obj = pending.pop()
             if id(obj) in self._seen:
                 continue
             self._seen[id(obj)] = obj
             if not issubclass(type(obj), torch.Tensor):
-                self._add_other(obj, variable)
+                self._numpy.append((obj, tensor := _over_numpy(torch, obj)))
+                variable.arrays += 1
+                variable.nbytes += self._add_leaf(tensor)
+                variable.origins.add("NumPy")
                 continue
-            device = obj.device
-            if device == self._device:
+            if (device := obj.device) == target:
                 continue
-            if device.type == "meta":
-                raise PlacementError(f"{type_and_shape(obj)} is on the meta device and has no data to move.")
+            if device != origin:
+                if device.type == "meta":
+                    raise PlacementError(
+                        f"{type_and_shape(obj)} is on the meta device and has no data to move."
+                    )
+                variable.origins.add(str(origin := device))
             variable.arrays += 1
-            variable.origins.add(str(device))
             if obj.grad_fn is not None:
                 self._computed.append(obj)
                 continue
             variable.nbytes += self._add_leaf(obj)
-            if obj.grad is not None:
-                self._with_grad.append((obj, obj.grad))
-                pending.append(obj.grad)
+            if (grad := obj.grad) is not None:
+                self._with_grad.append((obj, grad))
+                pending.append(grad)
         computed = self._computed[known:]  # a view needs no memory if its leaf moves
         variable.nbytes += sum(one.nbytes for one in computed if self._leaf_of(one) is None)
 
-    def _add_other(self, obj: Any, variable: Variable) -> None:
-        """Add a NumPy array that becomes a tensor, or an object that moves itself."""
-        if not hasattr(type(obj), "to"):
-            tensor = _over_numpy(self._torch, obj)
-            self._numpy.append((obj, tensor))
-            variable.arrays += 1
-            variable.nbytes += self._add_leaf(tensor)
-            variable.origins.add("NumPy")
-            return
-        tensors = tensors_in(obj)
-        self._objects.append((obj, {tensor.device for tensor in tensors}))
-        for tensor in tensors:
+    def add_object(self, obj: Any, arrays: Sequence[Any], variable: Variable) -> None:
+        self._objects.append((obj, {tensor.device for tensor in arrays}))
+        for tensor in arrays:
             if tensor.device != self._device:
                 variable.arrays += 1
                 variable.nbytes += _nbytes(tensor)
@@ -107,39 +103,46 @@ class Tensors(Copies):
 
     def _add_leaf(self, tensor: Any) -> int:
         """Decide how to copy a leaf, and return the bytes that it adds."""
-        if tensor.requires_grad or isinstance(tensor, self._torch.nn.Parameter):
+        torch, kind = self._torch, type(tensor)
+        if tensor.requires_grad or isinstance(tensor, torch.nn.Parameter):
             self._kept[id(tensor)] = tensor
-        if self._is_odd(tensor):
+        is_plain = kind is torch.nn.Parameter or kind is torch.Tensor
+        is_odd = not is_plain and (_is_wrapper(tensor) or torch.nn.parameter.is_lazy(tensor))
+        # Quantized and nested tensors are not just views of a storage. `is_neg`: negated on reading.
+        if (
+            is_odd
+            or tensor.layout is not torch.strided
+            or tensor.is_quantized
+            or tensor.is_nested
+            or tensor.is_neg()
+        ):
             self._alone.append(tensor)
             return _nbytes(tensor)
-        storage, size = tensor.untyped_storage(), tensor.element_size()
-        count, first = tensor.numel(), tensor.storage_offset() * size
-        last = first + count * size
-        if count and not tensor.is_contiguous():
-            strides = zip(tensor.size(), tensor.stride(), strict=True)
-            last = first + size + size * sum((length - 1) * stride for length, stride in strides)
+        storage, nbytes = tensor.untyped_storage(), tensor.nbytes
+        total, offset = storage.nbytes(), tensor.storage_offset()
         # Empty storages have no address, and each can be resized later. So their key is the tensor's id.
-        key = storage.data_ptr() or id(tensor), storage.nbytes()
-        if last > key[1]:
+        key = storage.data_ptr() or id(tensor), total
+        span = self._parts.get(key)
+        if span is None and nbytes == total and not offset and nbytes < _LARGE and tensor.is_contiguous():
+            self._parts[key] = tensor
+            return int(nbytes)
+        size = tensor.element_size()
+        first = end = offset * size
+        if nbytes:
+            strides = zip(tensor.size(), tensor.stride(), strict=True)
+            end += size + size * sum((length - 1) * stride for length, stride in strides)
+        if end > total:
             raise PlacementError(f"{type_and_shape(tensor)} has no memory now (its storage was resized).")
-        span = self._spans.get(key)
         if span is None:
-            span = self._spans[key] = _Span(storage, key[1])
+            span = self._parts[key] = _Span(storage, total)
+        elif not isinstance(span, _Span):  # the tensor that is all of the storage
+            span = self._parts[key] = _Span(storage, 0, total, [span])
         before = max(0, span.end - span.begin)
         span.tensors.append(tensor)
-        if count:
+        if nbytes:
             span.begin = min(span.begin, first - first % _ALIGNMENT)
-            span.end = max(span.end, last)
+            span.end = max(span.end, end)
         return max(0, span.end - span.begin) - before
-
-    def _is_odd(self, tensor: Any) -> bool:
-        """Return whether a tensor is not just a view of a storage: a quantized or nested one, a wrapper."""
-        torch, kind = self._torch, type(tensor)
-        is_plain = kind is torch.Tensor or kind is torch.nn.Parameter
-        if not is_plain and (_is_wrapper(tensor) or torch.nn.parameter.is_lazy(tensor)):
-            return True
-        is_other = tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested
-        return bool(is_other or tensor.is_neg())  # is_neg: negated on reading
 
     def _leaf_of(self, view: Any) -> Any:
         """Return the leaf of a differentiable view, if the leaf stays the same object. Else None."""
@@ -152,8 +155,12 @@ class Tensors(Copies):
     def copy(self) -> Iterator[int]:
         torch = self._torch
         with torch.inference_mode(mode=False), torch.no_grad():
-            for span in self._spans.values():
-                yield self._copy_span(span)
+            for part in self._parts.values():
+                if isinstance(part, _Span):
+                    yield self._copy_span(part)
+                else:  # `copy=True`, because a NumPy array can already be on the device
+                    self._keep_copy(part, part.to(self._device, copy=True))
+                    yield part.nbytes
             for tensor in self._alone:
                 new = self._copied[id(tensor)] = tensor.data.to(self._device)
                 if id(tensor) not in self._kept:
@@ -175,14 +182,10 @@ class Tensors(Copies):
 
     def _copy_span(self, span: _Span) -> int:
         """Copy a part of a storage, and create the same tensors in the copy."""
-        nbytes, first = max(0, span.end - span.begin), span.tensors[0]
-        is_staged = nbytes >= _LARGE and {first.device.type, self._device.type} == {"cpu", "cuda"}
-        if len(span.tensors) == 1 and first.nbytes == nbytes and not is_staged:
-            self._keep_copy(first, first.detach().to(self._device, copy=True))
-            return nbytes
+        nbytes = max(0, span.end - span.begin)
         over = partial(_tensor_over, self._torch)
         old = over(span.storage, self._torch.uint8, span.begin, (nbytes,), (1,))
-        # `copy=True`, because a NumPy array can already be on the device.
+        is_staged = nbytes >= _LARGE and {old.device.type, self._device.type} == {"cpu", "cuda"}
         new = self._staged(old) if is_staged else old.to(self._device, copy=True)
         for tensor in span.tensors:
             size = tensor.element_size()
@@ -251,9 +254,10 @@ class Tensors(Copies):
         offsets = [view.storage_offset() - leaf.storage_offset() for view, leaf in leaves]
         done: list[tuple[Any, Any, Any]] = []
         self._undo.callback(_put_back, done)
+        parameter = self._torch.nn.Parameter
         for key, tensor in self._kept.items():
             try:
-                if _is_wrapper(tensor):
+                if type(tensor) is not parameter and _is_wrapper(tensor):
                     raise RuntimeError  # noqa: TRY301 - as below
                 old, grad = tensor.data, tensor.grad
                 tensor.data = self._copied[key]
@@ -291,7 +295,7 @@ class Tensors(Copies):
         self._undo.callback(setattr, tensor, "grad", grad)
         self._undo.callback(swap)
 
-    def tell(self, objects: Iterable[Any]) -> None:
+    def update_modules(self, objects: Iterable[Any]) -> None:
         """Call `to` of modules with their own `to` or `_apply`, because they remember their device.
 
         Their tensors are already on the device, so the calls move nothing. PyTorch's own `to` does not call
@@ -301,12 +305,12 @@ class Tensors(Copies):
         nn = self._torch.nn
         modules = [obj for obj in objects if issubclass(type(obj), nn.Module)]
         methods = ["to"] + ["_apply"] * (private("torch.nn:Module._apply") is not None)
-        told = {cls for cls in set(map(type, modules)) if any(_has_own(cls, name) for name in methods)}
-        inner = {id(child) for module in modules for child in nn.Module.children(module)} if told else ()
+        own = {cls for cls in set(map(type, modules)) if any(_has_own(cls, name) for name in methods)}
+        inner = {id(child) for module in modules for child in nn.Module.children(module)} if own else ()
         future = self._torch.__future__
         overwrites = future.get_overwrite_module_params_on_conversion()
         for module in modules:
-            if type(module) in told:
+            if type(module) in own:
                 before = [(one, dict(vars(one))) for one in nn.Module.modules(module)]
                 self._undo.callback(_restore, before)
                 future.set_overwrite_module_params_on_conversion(False)  # keep the optimizer's parameters

@@ -34,6 +34,7 @@ __all__ = [
     "Freed",
     "devices_of",
     "gpu_free",
+    "holdings_in",
     "holdings_of",
     "is_same_device",
     "memory_by_device",
@@ -42,26 +43,31 @@ __all__ = [
     "where_lines",
 ]
 
-_MOST = 8  # the most names in a line
+_MAX_NAMES = 8  # in a line
 _TRACEBACK = "the last error's traceback"
 _OUTPUT = re.compile(r"_{1,3}|_\d+")
 
 
 def holdings_of(values: Iterable[object], budget: Budget | None = None) -> dict[Hashable, Holding]:
     """Return the memory that values hold, by a key. Views and tied weights have the same key."""
-    found: dict[Hashable, Holding] = {}
+    walker = Walker(budget=budget)
     with collection_paused():
-        for obj, node, _ in Walker(budget=budget).walk(values):
-            holdings: Sequence[Holding] = ()
-            try:
-                if node.kind == "array" and node.framework is not None:
-                    holdings = node.framework.holdings(obj)
-                elif node.kind == "numpy":
-                    holdings = [_numpy_holding(obj)]
-            except Exception as error:  # noqa: BLE001 - one faulty array must not hide the others
-                warn_of_unread(obj, error)
-            for holding in holdings:
-                found.setdefault(holding.key, holding)
+        for _ in walker.walk(values):
+            pass
+        return holdings_in(walker.arrays)
+
+
+def holdings_in(arrays: Iterable[tuple[object, Framework | None]]) -> dict[Hashable, Holding]:
+    """Return the memory of arrays, by a key. Each comes with its framework, or with None if it is NumPy's."""
+    found: dict[Hashable, Holding] = {}
+    for array, framework in arrays:
+        try:
+            holdings = [_numpy_holding(array)] if framework is None else framework.holdings(array)
+        except Exception as error:  # noqa: BLE001 - one faulty array must not hide the others
+            warn_of_unread(array, error)
+            continue
+        for holding in holdings:
+            found.setdefault(holding.key, holding)
     return found
 
 
@@ -160,8 +166,8 @@ def unfinished_text(names: Sequence[str]) -> str:
 
 def _first(texts: Sequence[str]) -> list[str]:
     """Shorten a list of names to the first ones."""
-    more = [f"{len(texts) - _MOST} more"] if len(texts) > _MOST else []
-    return [*texts[:_MOST], *more]
+    more = [f"{len(texts) - _MAX_NAMES} more"] if len(texts) > _MAX_NAMES else []
+    return [*texts[:_MAX_NAMES], *more]
 
 
 def _named(sizes: Mapping[str, int]) -> list[str]:
@@ -254,8 +260,9 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
         why = "no variable holds, such as the graph of a loss or the workspaces of libraries"
         lines.append(f"{size_text(unnamed)} more that {why}.")
     lines += [unfinished_text(unfinished)] if unfinished else []
-    was, now = ({str(device): here.get(device, 0) for device in before} for here in (before, after))
-    return Freed(was, now, dropped, held, unnamed, "\n".join(lines))
+    sizes_before = {str(device): nbytes for device, nbytes in before.items()}
+    sizes_after = {str(device): after.get(device, 0) for device in before}
+    return Freed(sizes_before, sizes_after, dropped, held, unnamed, "\n".join(lines))
 
 
 def _empty_cache(framework: Framework) -> str:

@@ -9,7 +9,7 @@ import sys
 from collections import ChainMap, OrderedDict, UserDict, UserList, deque
 from collections.abc import ItemsView, KeysView, ValuesView
 from dataclasses import is_dataclass
-from functools import partial
+from functools import cache, partial
 from types import (
     CoroutineType,
     FunctionType,
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from gpu_magic.frameworks.base import Components
+from gpu_magic.frameworks.private import MODULE_TABLES
 from gpu_magic.process.namespace import is_installed
 
 if TYPE_CHECKING:
@@ -33,23 +34,27 @@ if TYPE_CHECKING:
 __all__ = [
     "PLAIN",
     "class_of",
+    "has_own_tables",
     "keeps",
     "kept_by",
     "parts_of",
     "parts_of_error",
+    "parts_of_module",
+    "parts_of_tensor",
     "parts_of_torch",
     "stored_attributes",
 ]
 
 # Types whose objects hold no other objects. Most objects are of these types.
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type)
+_MOVES = {"to", "_apply", "cuda", "cpu", "xpu"}  # the methods that move a module
 _MAIN = ("__main__", "__mp_main__")  # a notebook or script, and the same in a child process
 
 
 class _Class(NamedTuple):
     """The properties of a class."""
 
-    is_users: bool  # defined in the notebook, or in a module that is not installed
+    is_user_code: bool  # defined in the notebook, or in a module that is not installed
     is_frozen: bool  # its objects are immutable
     slots: dict[str, Any]
 
@@ -66,11 +71,11 @@ def class_of(cls: type) -> _Class:
     package = cls.__module__.partition(".")[0]
     path = getattr(sys.modules.get(cls.__module__), "__file__", None)
     # Without a path, the module is the notebook, or built into Python.
-    is_users = not is_installed(path) and package != "gpu_magic" if path else package in _MAIN
+    is_user_code = not is_installed(path) and package != "gpu_magic" if path else package in _MAIN
     of_attrs = getattr(cls.__setattr__, "__name__", "") == "_frozen_setattrs"
     of_dataclass = getattr(getattr(cls, "__dataclass_params__", None), "frozen", False)
     is_frozen = of_attrs or bool(of_dataclass) or issubclass(cls, tuple)
-    known = _classes[cls] = _Class(is_users, is_frozen, slots)
+    known = _classes[cls] = _Class(is_user_code, is_frozen, slots)
     return known
 
 
@@ -109,7 +114,7 @@ def parts_of(obj: Any) -> Components | None:
     if (
         is_known
         or issubclass(cls, SimpleNamespace | UserDict | UserList | ChainMap)
-        or class_of(cls).is_users
+        or class_of(cls).is_user_code
     ):
         return stored_attributes(obj)
     return None
@@ -228,8 +233,6 @@ def parts_of_torch(obj: Any, to: LogicalDevice | None, stays: set[int]) -> Compo
     """
     torch: Any = sys.modules["torch"]
     kind, data = type(obj), torch.utils.data
-    if issubclass(kind, torch.Tensor):
-        return None if obj.layout == torch.strided or obj.requires_grad else _sparse(torch, obj)
     if issubclass(kind, torch.nn.utils.rnn.PackedSequence):
         inner = [obj.data, obj.sorted_indices, obj.unsorted_indices]  # the CPU reads the batch sizes
         return Components(inner, lambda _, new: kind(new[0], obj.batch_sizes, *new[1:]), in_place=False)
@@ -249,7 +252,62 @@ def parts_of_torch(obj: Any, to: LogicalDevice | None, stays: set[int]) -> Compo
     return None
 
 
-def _sparse(torch: Any, obj: Any) -> Components | None:
+def has_own_tables(cls: type) -> bool:
+    """Return whether a class is a module of PyTorch's own, which moves as any other module does.
+
+    Its tensors are in the tables of `nn.Module`. If a class overrides how it moves, or is of another package,
+    the walker looks at all its attributes.
+    """
+    module: Any = sys.modules["torch"].nn.Module
+    if not issubclass(cls, module) or class_of(cls).slots:
+        return False
+    bases = cls.__mro__[: cls.__mro__.index(module)]
+    return all(
+        base.__module__.partition(".")[0] == "torch" and vars(base).keys().isdisjoint(_MOVES)
+        for base in bases
+    )
+
+
+@cache
+def _attributes_of_all_modules() -> tuple[frozenset[str], list[str]]:
+    """Return the attributes that every module has, and those of them that are empty without hooks."""
+    bare = vars(sys.modules["torch"].nn.Module())
+    empty = [name for name, one in bare.items() if isinstance(one, OrderedDict | set)]
+    return frozenset(bare), empty
+
+
+def parts_of_module(module: Any) -> Components:
+    """Return the parameters, buffers and children of a module, and attributes that can hold more."""
+    held = vars(module)
+    parameters, buffers, modules = map(held.get, MODULE_TABLES)
+    if not type(parameters) is type(buffers) is type(modules) is dict:
+        return stored_attributes(module)
+    known, hooks = _attributes_of_all_modules()
+    children = [
+        *parameters.values(),
+        *buffers.values(),
+        *modules.values(),
+        *map(held.get, held.keys() - known),
+    ]
+    if any(map(held.get, hooks)):
+        children += map(held.get, hooks)
+    return Components(children, partial(_put_in_module, module))
+
+
+def _put_in_module(module: Any, old: Sequence[Any], new: Sequence[Any]) -> None:
+    held = vars(module)
+    for before, value in zip(old, new, strict=True):
+        if value is not before:
+            for mapping in (*map(held.get, MODULE_TABLES), held):
+                for name in [name for name, one in mapping.items() if one is before]:
+                    mapping[name] = value
+
+
+def parts_of_tensor(obj: Any) -> Components | None:
+    """Return the dense tensors that make up a sparse tensor. None for another tensor."""
+    torch: Any = sys.modules["torch"]
+    if obj.layout is torch.strided or obj.requires_grad:
+        return None
     from gpu_magic.frameworks.pytorch import sparse_parts  # only for PyTorch
 
     if obj.layout == torch.sparse_coo:

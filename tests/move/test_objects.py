@@ -7,6 +7,7 @@ not the user's makes an object another package's."""
 from __future__ import annotations
 
 import collections
+import dataclasses
 import gc
 import threading
 import types
@@ -48,6 +49,50 @@ def move(names, space, **options):
     """Move variables as the magic does, and return the lines that it prints after the table."""
     lines = move_variables(space, (), names, device="1", **options)
     return [line for line in lines if "→" not in line]
+
+
+@gives([["pretend:0"], True])
+def test_deep_tuples():
+    """They are built again from within, also if the way to the deepest one begins elsewhere."""
+    held = x = (torch.ones(1),)
+    for _ in range(6000):
+        held = (held,)
+    (again,), moved = to_gpu([(held,), held], 0)
+    while type(moved[0]) is tuple:
+        (moved,) = moved
+    return [reached.devices_of(moved), again is not held and x[0].device.type == "cpu"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Closed:
+    x: object
+    next: object = None
+
+
+@gives(["A Closed that cannot change holds itself, so it cannot be built again. Nothing was changed.", "cpu"])
+def test_frozen_circle():
+    first = Closed(torch.ones(1))
+    object.__setattr__(first, "next", Closed(1, first))
+    return [placement_error(to_gpu, first, 0), first.x.device]
+
+
+@gives(
+    [
+        [
+            "4 bytes moved to pretend:1.",
+            "bad stays: A Tensor of shape (2,) is on the meta device and has no data to move.",
+        ],
+        ["pretend:1", "pretend:1", "cpu", "cpu"],
+    ]
+)
+def test_all_leaves_a_variable_whole():
+    """What a variable that stays shares with one that moves is moved, and nothing else of it."""
+    shared, own = nn.Parameter(torch.ones(1)), torch.ones(3)
+    view, net = own[1:], nn.Linear(1, 1)
+    meta = torch.ones(2, device="meta")
+    space = {"a": [shared], "bad": [net, own, view, shared, meta], "c": (shared,)}
+    lines = move("", space, all_of_them=True)
+    return [lines[1:], [space["a"][0].device, space["c"][0].device, own.device, net.weight.device]]
 
 
 class Log:
@@ -295,7 +340,13 @@ def remembering(overwrites):
         told = {one.remembered for one in (lit, lit.inner, lit.metric)}
         places.append([*told, reached.devices_of(lit)])
     same = zip(parameters, lit.parameters(), optimizer.param_groups[0]["params"], strict=True)
-    return [places, refusing.net.weight.device, all(one is other is third for one, other, third in same)]
+    is_same = all(one is other is third for one, other, third in same)
+    return [
+        places,
+        refusing.net.weight.device,
+        is_same,
+        torch.__future__.get_overwrite_module_params_on_conversion(),
+    ]
 
 
 class Shape:
@@ -379,4 +430,4 @@ def test_odd():
 @pytest.mark.parametrize("overwrites", [False, True], ids=["parameters stay", "PyTorch's new behavior"])
 def test_modules_that_remember_their_device_are_told(run: Runner, overwrites: bool) -> None:
     places = [[device, [device]] for device in ("pretend:1", "pretend:2", "cpu")]
-    assert run(remembering, overwrites) == [places, "pretend:2", True]
+    assert run(remembering, overwrites) == [places, "pretend:2", True, overwrites]

@@ -156,12 +156,24 @@ def test_all_moves_what_can_be_moved_and_names_outputs(run: Run, shell: Interact
 def test_all_names_variables_without_arrays_that_take_too_long_to_search(
     run: Run, shell: InteractiveShell
 ) -> None:
-    run("class Record: pass\nrecords = [Record() for _ in range(60_000)]\nbatch = {'rows': records, 'x': x}")
+    run(
+        "class Record: pass\ndef make(): return [Record() for _ in range(60_000)]\n"
+        "records, batch = make(), {'rows': make(), 'x': x}"
+    )
     too_long = "Not searched in full because that takes too long: records."
     before, *_ = run("%to_gpu --all --dry-run")[-1:]
     assert before == too_long
     assert run("%to_gpu --all")[-1] == too_long
     assert shell.user_ns["batch"]["x"] is shell.user_ns["x"]
+
+
+def test_all_leaves_out_variables_that_share_no_arrays(run: Run) -> None:
+    run("class Config: pass\nstate.config = config = Config()\nalso = [config]\nbatch['config'] = config")
+    shown = "\n".join(run("%to_gpu --all --dry-run"))
+    assert "batch" in shown
+    assert "config" not in shown
+    assert "also" not in shown
+    assert run("%to_gpu state also --dry-run")[1].endswith("  nothing to move")
 
 
 def test_what_does_not_fit_is_refused_and_simulated_memory_is_not_free(

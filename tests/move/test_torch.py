@@ -44,13 +44,14 @@ def equal(new, old):
     return [torch.equal(one.cpu(), other) for one, other in zip(new, old, strict=True)]
 
 
-@gives([True, ["pretend:0"], 8 + 24 + 12 + 480 + 8 + 16, "cpu", False, 1, 2])
+@gives([True, ["pretend:0"], 8 + 24 + 12 + 480 + 8 + 16 + 16, "cpu", False, 1, 2])
 def test_layouts():
     """A part is moved without the rest, an expanded tensor stays expanded, a memory format stays, and so do originals."""
     with torch.inference_mode():
         given = [torch.ones(2)]
     last = torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last)
     given += [torch.arange(1 << 20)[1000:1003], torch.ones(3, 1).expand(3, 5), last, torch.tensor(5)]
+    given += [torch.arange(4.0).as_strided((2, 2), (3, 0))]  # as large as its storage, and not all of it
     memory = torch.arange(64, dtype=torch.uint8)  # for elements of several sizes
     given += [torch.empty(0, 3), memory[1:3], memory[8:16].view(torch.float32)]
     given[-2].label = "mine"
@@ -187,8 +188,11 @@ def without(name):
     weight, row, expected = model.weight, model.weight[0], model.weight[0].tolist()
     if name.endswith("_base"):
         torch.Tensor._base = property(missing)
-    else:
+    elif name.endswith("_apply"):
         del nn.Module._apply
+    else:  # a table of another kind
+        attribute = name.rpartition(".")[2]
+        vars(model)[attribute] = type("Table", (dict,), {})(vars(model)[attribute])
     moved = to_gpu({"model": model, "row": row}, 0)["row"]
     kept = [model.weight is weight, moved.tolist() == expected, moved.grad_fn is not None]
     return [kept, [weight.device, moved.device], address(moved) == address(weight)]
@@ -201,6 +205,28 @@ if ELSEWHERE:
 
         def flatten_parameters(self):  # to one piece, as cuDNN needs them
             self.flattened_on = *self.flattened_on, self.weight_ih_l0.device
+
+
+@gives(
+    [
+        ["pretend:1", "pretend:1", "pretend:1", "pretend:1", True],
+        ["a function cannot be moved as a whole (16 bytes on cpu)"],
+    ]
+)
+def test_more_in_modules():
+    """Attributes, hooks and buffers that share memory are found in PyTorch's own modules."""
+    net, held, x = nn.Sequential(nn.Linear(2, 2), nn.Identity()), torch.ones(4), torch.ones(6)
+    net[0].scale = [torch.ones(2)]
+    net[1].register_buffer("all", x, persistent=False)
+    net[1].register_buffer("part", x[2:4])
+    net[1].register_forward_hook(lambda *_: held)
+    (line,) = move_variables(space := {"net": net}, (), "net", device="1")[2:]
+    net = space["net"]
+    devices = [net[0].scale[0].device, net[0].weight.device, net[1].all.device, net[1].part.device]
+    return [
+        [*devices, storage(net[1].all) == storage(net[1].part)],
+        [line.partition(": ")[2].partition(". ")[0]],
+    ]
 
 
 @gives([False, "pretend:1", False, "pretend:1", True, "pretend:1", True])

@@ -125,7 +125,7 @@ def test_where_without_pytorch_does_not_load_what_is_about_it(fresh: Fresh) -> N
     assert fresh(code) == "False\n"
 
 
-def test_what_was_looked_at_is_kept_by_nothing(framework: EightGpus) -> None:
+def test_what_was_looked_at_is_kept_by_nothing_and_the_collector_stays_off(framework: EightGpus) -> None:
     array = Array(0)
     held, living = [array], weakref.ref(array)
     gc.disable()
@@ -133,6 +133,7 @@ def test_what_was_looked_at_is_kept_by_nothing(framework: EightGpus) -> None:
         gpu_magic.devices_of(held)
         del held, array
         assert living() is None
+        assert not gc.isenabled()
     finally:
         gc.enable()
 
