@@ -26,64 +26,16 @@ from gpu_magic.devices.problems import Cause, GpuCause, GpuProblem, Problem
 from gpu_magic.devices.processes import ProcessTable, with_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
-__all__ = ["Amd", "Throttling", "find_amdsmi"]
+__all__ = ["Amd", "find_amdsmi"]
 
 # For an unknown figure, the library's call succeeds and returns the highest number of 16 or 32 bits.
-_HIGHEST = 0xFFFF
+_HIGHEST, _HIGHEST_OF_32 = 0xFFFF, 0xFFFFFFFF
 
 # AMDSMI_STATUS_NOT_SUPPORTED, _NOT_YET_IMPLEMENTED and _NO_PERM (amdsmi.h): the figure is missing, but the
 # GPU works.
 _REFUSALS = (2, 3, 10)
-
-_SAMPLES = "accumulation_counter"
-_REASONS = {
-    "ppt_residency_acc": "power limit",  # package power tracking
-    "prochot_residency_acc": "heat",
-    "socket_thm_residency_acc": "heat",
-    "vr_thm_residency_acc": "heat",  # of the voltage regulator
-    "hbm_thm_residency_acc": "heat",
-}
-_WHETHER = ("throttle_status", "indep_throttle_status")
-_NO_REASON = "a reason that the driver does not report"
-# An unknown count is "N/A", or in older versions of amdsmi the highest number of 32 or 64 bits.
-_HIGHEST_COUNTS = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
-_LATEST = 5.0  # seconds between two looks. After a longer gap, their difference does not show the present
-
-
-class Throttling:
-    """What slows a GPU down, from one look at its metrics to the next.
-
-    MI300 and newer count how long each reason has held (amdsmi.h, `amdsmi_gpu_metrics_t`, v1.6: "Accumulated
-    throttler residencies"). A count that grows between two looks slows the GPU down now, so the first look
-    gives UNKNOWN. `amdsmi_get_violation_status` looks twice in one call and waits 100 ms between. Other GPUs
-    only report whether something slows them down.
-    """
-
-    def __init__(self) -> None:
-        self._looked_at = 0.0
-        self._before: dict[str, int] = {}
-        self._found: tuple[str, ...] | Unknown = UNKNOWN
-
-    def look(self, metrics: Mapping[str, Any], now: float) -> tuple[str, ...] | Unknown:
-        """Return the reasons from `amdsmi_get_gpu_metrics_info`. UNKNOWN if the metrics do not show them."""
-        counts = {name: metrics[name] for name in (_SAMPLES, *_REASONS) if _is_known(metrics.get(name))}
-        if _SAMPLES not in counts or len(counts) == 1:
-            told = [metrics[name] for name in _WHETHER if _is_known(metrics.get(name))]
-            return ((_NO_REASON,) if any(told) else ()) if told else UNKNOWN
-        before = self._before if now - self._looked_at <= _LATEST else {}
-        samples = counts[_SAMPLES] - before.get(_SAMPLES, 0)
-        if before and samples == 0:  # the driver has taken no new sample
-            return self._found
-        self._looked_at, self._before, self._found = now, counts, UNKNOWN
-        if before and samples > 0:
-            known = [name for name in _REASONS if name in before and name in counts]
-            # AMD counts a violation from 1 % of the time on.
-            found = [_REASONS[name] for name in known if (counts[name] - before[name]) * 100 >= samples]
-            if found or len(known) == len(_REASONS):
-                self._found = tuple(dict.fromkeys(found))
-        return self._found
 
 
 class _Card:
@@ -91,7 +43,6 @@ class _Card:
 
     def __init__(self, index: int, handle: Any) -> None:
         self.gpu, self.handle, self.is_found = Gpu(index, vendor="amd"), handle, False
-        self.throttling = Throttling()
 
 
 class Amd:
@@ -123,7 +74,7 @@ class Amd:
         return with_names(machine, self._processes.look_up)
 
     def limits(self, index: int) -> Limits:
-        """Return the limits of the GPU with this rocm-smi number. See `Throttling` for the first look."""
+        """Return the power limit of the GPU with this rocm-smi number. Slowdowns are UNKNOWN."""
         with self._timeout.lock:
             if index >= len(self._cards):
                 return Limits()
@@ -198,11 +149,8 @@ class Amd:
     def _read_limits(self, card: _Card) -> Limits:
         cap = self._ask("amdsmi_get_power_cap_info", card.handle)
         microwatts = 0 if cap is UNKNOWN else cap.get("power_cap")  # 0 if the library could not read it
-        metrics = self._ask("amdsmi_get_gpu_metrics_info", card.handle)
-        return Limits(
-            microwatts / 1e6 if _is_known(microwatts) and microwatts else UNKNOWN,
-            UNKNOWN if metrics is UNKNOWN else card.throttling.look(metrics, time.monotonic()),
-        )
+        is_known = isinstance(microwatts, int) and 0 < microwatts < _HIGHEST_OF_32
+        return Limits(microwatts / 1e6 if is_known else UNKNOWN)
 
     def _read_counters(self, card: _Card) -> Counters:
         energy = self._ask("amdsmi_get_energy_count", card.handle)
@@ -287,10 +235,6 @@ def _reason(error: Exception) -> str:
     """Return the short text of an amdsmi error."""
     text = str(getattr(error, "err_info", error))
     return text.partition(" - ")[2] or text
-
-
-def _is_known(value: object) -> bool:
-    return isinstance(value, int) and value not in _HIGHEST_COUNTS
 
 
 def find_amdsmi() -> Any:

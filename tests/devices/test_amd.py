@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from typing import Any, TypeAlias
 import pytest
 
 import gpu_magic
-from gpu_magic.devices.amd import Throttling, _known, _opens, _places, _power, find_amdsmi
+from gpu_magic.devices.amd import _known, _opens, _places, _power, find_amdsmi
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.process.session import current
 from tests.machine import AMD_CARDS, CARDS, GIB, IN_CONTAINER, Driver, amd_environment, environment
@@ -75,21 +74,7 @@ def counters(seconds: float) -> list[Any]:
 def limits() -> list[Any]:
     """Return how much power the first GPU may draw, and what slows it down; None is not known."""
     found = current().reader.limits(gpu_magic.gpus()[0])
-    power, slow = (None if one is UNKNOWN else one for one in (found.power, found.slowdowns))
-    return [power, slow]
-
-
-def slowdowns(*looks: list[int]) -> list[Any]:
-    """Return what slows the first GPU down, at looks between which its counts become these."""
-    state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE"])
-    found = []
-    for counts in looks:
-        line = f"slow -1 {' '.join(map(str, counts))}"
-        new = state.with_name("next")
-        new.write_text(re.sub("^slow .*$", line, state.read_text(), count=1, flags=re.MULTILINE))
-        new.replace(state)
-        found.append(limits()[1])
-    return found
+    return [None if one is UNKNOWN else one for one in found]
 
 
 def lost_and_back(number: int) -> list[str]:
@@ -288,7 +273,6 @@ def test_what_comes_while_it_is_read_is_never_negative(ask: Ask) -> None:
 def test_the_highest_number_and_no_watts_are_unknown() -> None:
     """`amdsmi_get_gpu_enumeration_info` passes the highest number on; power has a 0 where a model has none."""
     assert _known({"drm_render": 0xFFFFFFFF}, "drm_render") is UNKNOWN
-    assert Throttling().look({"throttle_status": 0xFFFFFFFF}, 0.0) is UNKNOWN  # before amdsmi 7
     assert _power({"current_socket_power": 0, "average_socket_power": 105}) == 105
     assert _power({"current_socket_power": 0, "average_socket_power": "N/A"}) is UNKNOWN
 
@@ -299,48 +283,11 @@ def test_a_gpu_that_hangs_delays_no_other(ask: Ask) -> None:
     assert ask(hangs, amd=driver) == [["", 40], ["", 41], [hung, None], ["", 43]]
 
 
-@pytest.mark.parametrize(
-    ("throttled", "slow"), [(0, []), (1 << 4, ["a reason that the driver does not report"]), (None, None)]
-)
-def test_limits_are_in_watts_and_gpus_without_reasons_tell_whether_something_slows_them_down(
-    ask: Ask, throttled: int | None, slow: list[str] | None
-) -> None:
-    amd = Driver((replace(AMD_CARDS[0], throttled=throttled),))
-    assert ask(limits, amd=amd) == [750, slow]
-    if throttled is None:
-        assert ask(limits) == [750, None]
-        hangs = replace(AMD, hangs=(("amdsmi_get_gpu_metrics_info", 0, 3600.0),))
-        assert ask(limits, amd=hangs) == [None, None]
-
-
-def test_what_has_grown_since_the_last_look_slows_a_gpu_down(ask: Ask) -> None:
-    """The counts: samples, and those with PROCHOT, power, socket, regulator and memory."""
-    found = ask(
-        slowdowns,
-        [1000, 5, 700, 30, 2, 1],
-        [2000, 5, 700, 30, 2, 1],
-        [3000, 5, 1600, 30, 2, 1],
-        [3000, 5, 1600, 30, 2, 1],  # the driver has not looked again
-        [4000, 5, 1700, 40, 2, 50],
-        [5000, 5, 1709, 40, 2, 50],  # less than a hundredth of the time
-        [6000, 15, 1709, 40, 2, 50],
-        [10, 0, 0, 0, 0, 0],  # the driver was loaded anew
-        [20, 0, 0, 0, 0, 0],
-    )
-    power, both = ["power limit"], ["power limit", "heat"]
-    assert found == [None, [], power, power, both, [], ["heat"], None, []]
-    # That nothing slows it down is known where every reason is.
-    found = ask(slowdowns, [1, 0, 0, 0, 0, -1], [2, 0, 0, 0, 0, -1], [3, 0, 1, 0, 0, -1])
-    assert found == [None, None, power]
-
-
-def test_a_look_long_after_another_says_nothing_of_now() -> None:
-    throttling = Throttling()
-    names = ("accumulation_counter", "prochot_residency_acc", "ppt_residency_acc", "socket_thm_residency_acc")
-    names += ("vr_thm_residency_acc", "hbm_thm_residency_acc")
-    looks = [(0.0, 100), (600.0, 200), (601.0, 300)]
-    found = [throttling.look(dict.fromkeys(names, count), now) for now, count in looks]
-    assert found == [UNKNOWN, UNKNOWN, ("power limit", "heat")]
+def test_limits_are_in_watts_and_why_a_gpu_is_slow_is_unknown(ask: Ask) -> None:
+    assert ask(limits) == [750, None]
+    assert ask(limits, amd=Driver((replace(AMD_CARDS[0], milliwatts=None),))) == [None, None]
+    hangs = replace(AMD, hangs=(("amdsmi_get_power_cap_info", 0, 3600.0),))
+    assert ask(limits, amd=hangs) == [None, None]
 
 
 def test_the_table_is_one_with_rocm_smis_numbers(ask: Ask) -> None:

@@ -88,11 +88,6 @@ class Card:
         The number of its device file, 2 for /dev/nvidia2 and for /dev/dri/renderD130; None: its index.
     hip
         The number that HIP gives to it: only of an AMD GPU, of which the UUID is ``GPU-`` and 16 digits.
-    throttled
-        Whether something slows it down: of an AMD GPU that tells no more than that.
-    samples
-        What newer AMD GPUs count: how often the firmware has looked, and for how often it was slowed down by
-        the machine (PROCHOT), by its power limit, and by the heat of its socket, voltage regulator and memory.
     reserved
         Bytes that the driver keeps for itself: neither used nor free.
     speed
@@ -115,9 +110,7 @@ class Card:
     mode: int = 0
     minor: int | None = None
     hip: int | None = None
-    throttled: int | None = None
     energy: int | None = None
-    samples: tuple[int | None, ...] = (None,) * 6
     reserved: int = 450 << 20
     speed: tuple[int, int, int, int] | None = (8, 0, 6912, 1410)
     reasons: int = 0
@@ -131,7 +124,6 @@ class Card:
             f"mode {self.mode}",
             *([] if self.minor is None else [f"file {self.minor}"]),
             f"hip {_figure(self.hip)}",
-            f"slow {' '.join(map(_figure, (self.throttled, *self.samples)))}",
             f"energy {_figure(self.energy)}",
             f"reserve {self.reserved}",
             *([] if self.speed is None else [f"speed {' '.join(map(str, self.speed))}"]),

@@ -53,15 +53,6 @@ typedef struct {
     uint32_t occupancy, reserved[11];
 } Process;
 
-/* Of amdsmi_gpu_metrics_t what is used of it, at its place. */
-typedef struct {
-    uint8_t before[68];
-    uint32_t throttled;
-    uint8_t between[352];
-    uint64_t samples[6];
-    uint8_t after[4072];
-} Metrics;
-
 static atomic_int starts;
 
 static int started(struct state *state)
@@ -258,19 +249,6 @@ int amdsmi_get_power_cap_info(Handle handle, uint32_t sensor, PowerCap *out)
     if (sensor || card->milliwatts < 0)
         return NOT_SUPPORTED;
     *out = (PowerCap){.cap = WATTS_ALLOWED * 1000000ull};
-    return SUCCESS;
-}
-
-/* What is not known has all bits. */
-int amdsmi_get_gpu_metrics_info(Handle handle, Metrics *out)
-{
-    LOOK;
-    memset(out, 0xFF, sizeof *out);
-    if (card->throttled >= 0)
-        out->throttled = (uint32_t)card->throttled;
-    for (int i = 0; i < 6; i++)
-        if (card->samples[i] >= 0)
-            out->samples[i] = (uint64_t)card->samples[i];
     return SUCCESS;
 }
 

@@ -19,7 +19,6 @@
  *     link SWITCH NVLINK               its PCIe switch, and its group of NVLink or XGMI, of that gpu line; -1: none
  *     file NUMBER                      the device file of the gpu line before it, /dev/nvidiaN, of AMD renderD(128+N); else its index
  *     hip NUMBER                       the number that HIP gives to the gpu line before it: AMD's alone
- *     slow THROTTLED SAMPLES PROCHOT POWER SOCKET REGULATOR MEMORY    what slows that GPU down: AMD's alone
  *
  *     lose GPU CALLS WRITTEN           that GPU is lost at this call into NVML since the file was written
  *
@@ -53,7 +52,7 @@ struct instance {
 
 struct card {
     char uuid[TEXT], bus_id[32], name[TEXT];
-    long long total, used, util, temperature, milliwatts, energy, throttled, samples[6];
+    long long total, used, util, temperature, milliwatts, energy;
     long long reserved, capability[2], cores, clock, reasons;
     int lost, mode, minor, hip, process_count, instance_count;
     struct process processes[PROCESSES];
@@ -102,8 +101,7 @@ static inline int read_card(struct state *state, const char *rest)
     memset(card, 0, sizeof *card);
     card->minor = state->count - 1;
     card->hip = -1;
-    card->throttled = card->energy = card->cores = card->clock = -1;
-    memset(card->samples, 0xFF, sizeof card->samples); /* -1 */
+    card->energy = card->cores = card->clock = -1;
     int got = sscanf(rest, "%95s %31s %lld %lld %lld %lld %lld %7s %n", card->uuid, card->bus_id,
                      &card->total, &card->used, &card->util, &card->temperature, &card->milliwatts, life,
                      &end);
@@ -127,15 +125,6 @@ static inline int read_instance(struct card *card, const char *rest)
     struct instance *instance = &card->instances[card->instance_count++];
     int got = sscanf(rest, "%95s %lld %lld %n", instance->uuid, &instance->total, &instance->used, &end);
     return got == 3 && read_name(instance->name, rest + end);
-}
-
-static inline int read_slow(struct card *card, const char *rest)
-{
-    if (!card)
-        return 0;
-    long long *to = card->samples;
-    return sscanf(rest, "%lld %lld %lld %lld %lld %lld %lld", &card->throttled, to, to + 1, to + 2, to + 3, to + 4,
-                  to + 5) == 7;
 }
 
 static inline int read_hang(struct state *state, const char *rest)
@@ -195,8 +184,6 @@ static inline int read_line(struct state *state, const char *line)
         return card && sscanf(rest, "%lld", &card->reasons) == 1;
     if (strcmp(word, "hip") == 0)
         return card && sscanf(rest, "%d", &card->hip) == 1;
-    if (strcmp(word, "slow") == 0)
-        return read_slow(card, rest);
     return 0;
 }
 
