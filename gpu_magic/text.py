@@ -20,6 +20,7 @@ __all__ = [
     "code_words",
     "counted",
     "end_of_path",
+    "html_bar",
     "html_block",
     "html_table",
     "listed",
@@ -47,38 +48,17 @@ _LONGEST_LINE = 2000  # characters
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400  # seconds
 # A Python string literal.
 STRING = r"""(?s)(\"{3}|'{3})(?:\\.|.)*?\1|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
-# The colors are the front end's if it defines them (JupyterLab and Notebook do), otherwise colors that are
-# readable on light and dark backgrounds. Everything else is inherited. "&" is the class three times, which
-# overrides the rules of front ends for tables.
-_STYLE = """
-&{--gm-line:var(--jp-border-color2,#8884);--gm-soft:var(--jp-ui-font-color2,#888);
---gm-blue:var(--jp-brand-color1,#4b8df8);--gm-green:var(--jp-success-color1,#3fa45b);
---gm-amber:var(--jp-warn-color0,#c77f1a);font-size:13px;line-height:1.4;overflow-x:auto;
-container-type:inline-size;contain-intrinsic-inline-size:1200px}
-& table{border-collapse:collapse;margin:4px 0;border:0;font-variant-numeric:tabular-nums}
-& tbody tr,& tbody tr:nth-child(even),& tbody tr:hover{background:none}
-& th,& td{text-align:left;padding:4px 8px;border:0;white-space:nowrap;vertical-align:top;max-width:none}
-& thead th,& .gm-facts th{color:var(--gm-soft);font-weight:600}
-& tbody tr{border:0;border-top:1px solid var(--gm-line)}
-& .gm-right{text-align:right}
-& .gm-bar{display:block;height:3px;margin-top:2px;background:var(--gm-line);border-radius:2px}
-& .gm-bar b{display:block;height:3px;background:var(--gm-soft);border-radius:2px}
-& .gm-busy .gm-bar b{background:var(--gm-amber)}
-& .gm-mine .gm-bar b{background:var(--gm-blue)}
-& .gm-free .gm-used-by{color:var(--gm-green)}
-& .gm-busy .gm-used-by,& .gm-note{color:var(--gm-amber)}
-& .gm-mine .gm-used-by{color:var(--gm-blue)}
-& .gm-problem td{color:var(--gm-soft)}
-& .gm-here .gm-visible-as{color:var(--gm-blue);font-weight:700}
-& .gm-hidden .gm-visible-as{color:var(--gm-soft)}
-& .gm-chosen td:first-child{box-shadow:inset 3px 0 var(--gm-blue)}
-& .gm-used-by{white-space:normal;min-width:24ch}
-& .gm-facts td{white-space:normal}
-& .gm-facts tr{border:0}& .gm-facts th,& .gm-facts td{padding:1px 8px}
-& p{margin:2px 8px}& .gm-title{color:var(--gm-soft)}
-@container (max-width:820px){& .gm-more{display:none}& .gm-used-by{min-width:0;overflow-wrap:anywhere}
-& th,& td{padding:4px}& thead th{white-space:normal}}
-""".replace("\n", "").replace("&", ".gpu-magic.gpu-magic.gpu-magic")
+# Each output has the style, because outputs are deleted one by one. So it is short, and leaves lines, stripes
+# and fonts to the front end. The colors are the front end's if it defines them (JupyterLab and Notebook do),
+# otherwise colors that are readable on light and dark backgrounds. The class three times overrides the rules
+# of front ends for tables.
+_STYLE = (
+    ".gpu-magic.gpu-magic.gpu-magic{overflow-x:auto;font-size:13px;& p{margin:2px 8px}"
+    "& th,& td{padding:4px 8px;text-align:left;vertical-align:top}"
+    "& tbody th,& .gm-right,& .gm-more{white-space:nowrap}& .gm-right{text-align:right}& .gm-soft{opacity:.7}"
+    "& .gm-green{color:var(--jp-success-color1,#3fa45b)}& .gm-amber{color:var(--jp-warn-color0,#c77f1a)}"
+    "& .gm-blue{color:var(--jp-brand-color1,#4b8df8)}@media(max-width:820px){& .gm-more{display:none}}}"
+)
 
 
 def printable(text: str) -> str:
@@ -229,9 +209,14 @@ def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right:
 
 def html_block(title: str, body: str, notes: Iterable[str] = ()) -> str:
     """Return a block of HTML with a title, a body of HTML and notes, in the colors of the front end."""
-    title = f"<p class='gm-title'>{html.escape(title)}</p>" if title else ""
-    shown = "".join(f"<p class='gm-note'>{html.escape(note)}</p>" for note in notes)
+    title = f"<p class='gm-soft'>{html.escape(title)}</p>" if title else ""
+    shown = "".join(f"<p class='gm-amber'>{html.escape(note)}</p>" for note in notes)
     return f"<div class='gpu-magic'><style>{_STYLE}</style>{title}{body}{shown}</div>"
+
+
+def html_bar(share: float) -> str:
+    """Return the attribute of a cell of a table that fills a share of the cell, from 0 to 1."""
+    return f" style='background:linear-gradient(90deg,#4b8df866 {share:.0%},#0000 0)'"
 
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}

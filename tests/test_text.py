@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_magic.text import bytes_text, html_table, size_text, text_table, with_article
+from gpu_magic.text import bytes_text, html_block, html_table, size_text, text_table, with_article
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,8 @@ def test_a_table_in_a_page_is_escaped() -> None:
     table = html_table(("GPU", "used by"), [("0", "<b>tom")], right={0})
     assert "<td class='gm-right'>0</td><td>&lt;b&gt;tom</td>" in table
     assert "<thead>" not in html_table(("", ""), [("a", "b")])
+
+
+def test_the_style_that_each_output_carries_is_short() -> None:
+    """A notebook keeps it once for each output: for 200 measured cells, 100 kB."""
+    assert len(html_block("", "")) <= 500

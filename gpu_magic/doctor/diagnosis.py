@@ -131,11 +131,11 @@ class Diagnosis:
             heading, color = _SHOWN[finding.severity]
             lines = [finding.what, finding.meaning, *finding.mend.splitlines()]
             what, meaning, *mend = (html.escape(printable(line)) for line in lines)
-            shown = f"<p><b>{heading}:</b> {what}</p>" + f"<p class='gm-title'>{meaning}</p>" * bool(meaning)
+            shown = f"<p><b>{heading}:</b> {what}</p>" + f"<p class='gm-soft'>{meaning}</p>" * bool(meaning)
             shown += f"<pre style='{_MEND}'>{newline.join(mend)}</pre>" if mend else ""
             parts.append(f"<div style='{_BORDER} {color}'>{shown}</div>")
         rows = [[printable(text) for text in row] for row in self._rows()]
-        return html_block("", f"{''.join(parts)}<div class='gm-facts'>{html_table((), rows)}</div>")
+        return html_block("", f"{''.join(parts)}{html_table((), rows)}")
 
     def _rows(self) -> list[tuple[str, str]]:
         """Return the rows of the facts. A row that was checked, without a finding, ends with `: fine`."""

@@ -22,6 +22,7 @@ from gpu_magic.process.drivers import driver
 from gpu_magic.public import public
 from gpu_magic.text import (
     bytes_text,
+    html_bar,
     html_block,
     listed,
     one_line,
@@ -93,8 +94,8 @@ class Fit:
     def _repr_html_(self) -> str:
         body = ""
         for name, size in self.parts.items():
-            bar = f"<i class='gm-bar'><b style='width:{size / max(self.peak, 1):.0%}'></b></i>"
-            body += f"<tr><td>{html.escape(name)}</td><td class='gm-right'>{size_text(size)}{bar}</td></tr>"
+            bar = html_bar(size / max(self.peak, 1))
+            body += f"<tr><td>{html.escape(name)}</td><td class='gm-right'{bar}>{size_text(size)}</td></tr>"
         body += f"<tr><td><b>peak</b></td><td class='gm-right'>{size_text(self.peak)}</td></tr>"
         verdict = f"<p><b>{html.escape(printable(self.verdict))}</b></p>"
         return html_block("", f"<table><tbody>{body}</tbody></table>{verdict}", self.notes)

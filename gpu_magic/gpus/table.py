@@ -18,7 +18,17 @@ from gpu_magic.process.environment import KERNELS
 from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.view import Snapshot
 from gpu_magic.process.visible import in_force
-from gpu_magic.text import GIB, TIB, bytes_text, html_block, printable, shortened, simulated_title, text_table
+from gpu_magic.text import (
+    GIB,
+    TIB,
+    bytes_text,
+    html_bar,
+    html_block,
+    printable,
+    shortened,
+    simulated_title,
+    text_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -205,8 +215,10 @@ class _Column(NamedTuple):
     css: str = ""
     is_right: bool = False  # aligned to the right
     has_bar: bool = False
+    color: Callable[[Row], str] = lambda _: ""
 
 
+_COLORS = {"free": "gm-green", "busy": "gm-amber", "mine": "gm-blue", "problem": "gm-soft", "unknown": ""}
 _COLUMNS = (
     _Column("GPU", lambda row: row.label, is_right=True),
     _Column("Name", lambda row: row.name, css="gm-more"),
@@ -214,8 +226,12 @@ _COLUMNS = (
     _Column("Util", lambda row: _figure(row.utilization, "%"), is_right=True),
     _Column("Temp", lambda row: _figure(row.temperature, "°C"), css="gm-more", is_right=True),
     _Column("Power", lambda row: _figure(row.power, " W"), css="gm-more", is_right=True),
-    _Column("In this kernel", lambda row: row.visible_as, css="gm-visible-as"),
-    _Column("Used by", lambda row: "\n".join(row.users), css="gm-used-by"),
+    _Column(
+        "In this kernel",
+        lambda row: row.visible_as,
+        color=lambda row: "gm-blue" if row.is_visible else "gm-soft",
+    ),
+    _Column("Used by", lambda row: "\n".join(row.users), color=lambda row: _COLORS[row.usage]),
 )
 
 
@@ -235,22 +251,15 @@ def as_text(snapshot: Snapshot) -> str:
 def as_html(snapshot: Snapshot) -> str:
     """Return the table as HTML, for a notebook, in the colors of the front end."""
     columns, found = _columns(snapshot), list(rows(snapshot))
-    marks_visible = not all(row.is_visible for row in found)  # if all are visible, there is nothing to mark
-
-    def line(row: Row) -> str:
-        visible = "gm-here" if row.is_visible else "gm-hidden"
-        chosen = " gm-chosen" if row.is_visible and marks_visible else ""
-        cells = "".join(f"<td{_css(column)}>{_html(row, column)}</td>" for column in columns)
-        return f"<tr class='gm-{row.usage} {visible}{chosen}'>{cells}</tr>"
-
-    head = "".join(f"<th{_css(column)}>{column.heading}</th>" for column in columns)
-    body = "".join(map(line, found))
+    head = "".join(f"<th{_class(column)}>{column.heading}</th>" for column in columns)
+    lines = ("".join(_cell(row, column) for column in columns) for row in found)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if found else ""
     facts = "".join(
-        f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
+        f"<tr><th class='gm-soft'>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
         for name, text in _facts(snapshot)
     )
-    table += f"<table class='gm-facts'><tbody>{facts}</tbody></table>"
+    table += f"<table><tbody>{facts}</tbody></table>"
     return html_block(_title(snapshot), table, _notes(snapshot))
 
 
@@ -271,15 +280,14 @@ def _columns(snapshot: Snapshot) -> Sequence[_Column]:
     return [column._replace(heading=column.heading.replace("kernel", "process")) for column in _COLUMNS]
 
 
-def _html(row: Row, column: _Column) -> str:
+def _cell(row: Row, column: _Column) -> str:
     text = html.escape(column.text(row)).replace("\n", "<br>")
-    if column.has_bar and text:
-        text += f"<i class='gm-bar'><b style='width:{row.shares.used:.0%}'></b></i>"
-    return text
+    bar = html_bar(row.shares.used) if column.has_bar and text else ""
+    return f"<td{_class(column, column.color(row))}{bar}>{text}</td>"
 
 
-def _css(column: _Column) -> str:
-    names = " ".join(filter(None, ("gm-right" * column.is_right, column.css)))
+def _class(column: _Column, color: str = "") -> str:
+    names = " ".join(filter(None, ("gm-right" * column.is_right, column.css, color)))
     return f" class='{names}'" if names else ""
 
 

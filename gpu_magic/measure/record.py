@@ -232,10 +232,11 @@ class CellUsage:
         line = html.escape(self._line(gpu))
         return (
             "<svg viewBox='0 0 360 48' style='width:360px;max-width:100%;margin:2px 8px;display:block;"
-            f"border-bottom:1px solid var(--gm-line)' role='img' aria-label='{line}'>"
-            f"<polygon points='{_points([*ends[:1], *memory, *ends[1:]], most)}' fill='var(--gm-blue)' "
-            f"opacity='.4'/><polyline points='{_points(busy, 100)}' fill='none' stroke='var(--gm-amber)'/>"
-            f"</svg><p class='gm-title'>{html.escape(self._name_of(gpu))}, {time_text(self.wall)}: "
+            f"border-bottom:1px solid #8884' role='img' aria-label='{line}'>"
+            f"<polygon points='{_points([*ends[:1], *memory, *ends[1:]], most)}' class='gm-blue' "
+            f"fill='currentColor' opacity='.4'/><polyline points='{_points(busy, 100)}' class='gm-amber' "
+            "fill='none' stroke='currentColor'/>"
+            f"</svg><p class='gm-soft'>{html.escape(self._name_of(gpu))}, {time_text(self.wall)}: "
             f"{', '.join(keys)}</p>"
         )
 

@@ -161,5 +161,5 @@ def test_a_fit_shows_itself() -> None:
         "A note.",
     ]
     page = fit._repr_html_()
-    assert "width:75%" in page
+    assert "90deg,#4b8df866 75%," in page
     assert "GPU &lt;0&gt;" in page
