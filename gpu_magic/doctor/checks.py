@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.model import UNKNOWN, parts
 from gpu_magic.devices.problems import Cause
 from gpu_magic.doctor.facts import Build, Facts, Finding, Kernel
-from gpu_magic.doctor.sources import fitting_build, has_code, major, pip
+from gpu_magic.doctor.sources import major
 from gpu_magic.errors import ChoiceError
 from gpu_magic.process.drivers import State
 from gpu_magic.process.find import find
@@ -84,8 +84,9 @@ def check_driver(facts: Facts) -> Iterator[Finding]:
         return
     if packages is not UNKNOWN and packages.binding_problem:
         what = "Another package of the name pynvml hides NVIDIA's nvidia-ml-py, so no GPU can be read."
-        lines = ("uninstall -y pynvml", "install --force-reinstall nvidia-ml-py")
-        yield _wrong("driver", what, f"Then {facts.restart}.", "\n".join(pip(line, facts) for line in lines))
+        pip = "%pip" if facts.is_ipython else "python -m pip"
+        lines = f"{pip} uninstall -y pynvml\n{pip} install --force-reinstall nvidia-ml-py"
+        yield _wrong("driver", what, f"Then {facts.restart}.", lines)
         return
     with_all = _CONTAINERS.get(where.container, _DOCKER)[1]
     given = {one.strip() for one in (where.capabilities or "").split(",")} - {""}
@@ -311,20 +312,25 @@ def check_cuda(facts: Facts) -> Iterator[Finding]:
         yield _wrong(about, f"{about} {guard.sentence}.", meaning * bool(mend), mend)
 
 
-# The oldest driver for a major version of CUDA on Linux (CUDA Toolkit Release Notes, "CUDA Driver").
-_LOWEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
+# The installation page of each framework, which has the builds for each driver.
+_PAGES = {
+    "PyTorch": "https://pytorch.org/get-started/locally",
+    "TensorFlow": "https://www.tensorflow.org/install/pip",
+    "JAX": "https://docs.jax.dev/en/latest/installation.html",
+    "CuPy": "https://docs.cupy.dev/en/stable/install.html",
+}
 
 
 def check_builds(facts: Facts) -> Iterator[Finding]:
     builds = () if facts.packages is UNKNOWN else facts.packages.builds
     is_nvidia = "nvidia" in facts.vendors
     for build in builds:
-        about, then = build.framework, f"Install this build, and {facts.restart}:"
+        about, then = build.framework, f"Install a matching build, and {facts.restart}:"
         # Perhaps only another framework is meant to use the GPU: one that is imported, or a build for GPUs.
         others = [one for one in builds if one is not build]
         is_able = any(one.loaded or (one.built_for != "CPU" and not one.lacks) for one in others)
         unless_meant = _aside if (is_able and not build.loaded) or not facts.vendors else _wrong
-        mend, found = fitting_build(build, facts), None
+        page, found = _PAGES[about], None
         # Only PyTorch's version is compared with its CUDA version, the part after the plus sign.
         both = (build.loaded, build.version)
         loaded, its = (one if about == "PyTorch" else one.partition("+")[0] for one in both)
@@ -334,43 +340,33 @@ def check_builds(facts: Facts) -> Iterator[Finding]:
         elif build.built_for == "CPU":
             why = then if is_nvidia else "For SIMULATED GPUs that is fine." * facts.is_simulated
             found = unless_meant(
-                about, f"{about} {build.version} is a CPU-only build.", why, mend * is_nvidia
+                about, f"{about} {build.version} is a CPU-only build.", why, page * is_nvidia
             )
         elif facts.vendors and build.built_for is not UNKNOWN:
-            found = _unfit(build, mend, then, facts)
+            found = _unfit(build, then, facts)
         if found:
             yield found
         if build.lacks and is_nvidia:  # without a GPU, nothing needs it
-            yield unless_meant(about, f"{about} {build.version} lacks {build.lacks}.", then, mend)
+            yield unless_meant(about, f"{about} {build.version} lacks {build.lacks}.", then, page)
         together = [one for one in build.distributions if re.match("tensorflow|cupy|jax.*-plugin", one)]
         if together[1:]:
             what = f"{listed(together)} conflict with each other."
-            yield _aside(about, what, "To keep one:", mend)
+            yield _aside(about, what, "Uninstall all of them, then install one:", page)
 
 
-def _unfit(build: Build, mend: str, then: str, facts: Facts) -> Finding | None:
+def _unfit(build: Build, then: str, facts: Facts) -> Finding | None:
     """Return why a build for GPUs cannot use this machine's GPUs."""
-    about, cuda = build.framework, major(build.runtime)
+    about, page = build.framework, _PAGES[build.framework]
     what = f"{about} {build.version} was built for {build.built_for}"
     if "nvidia" not in facts.vendors:
         amd = _wrong(about, f"{what}, but this machine has AMD GPUs.", then, "https://rocm.docs.amd.com")
         return amd if build.built_for == "CUDA" else None
     if build.built_for != "CUDA":
-        return _wrong(about, f"{what}, but this machine has NVIDIA GPUs.", then, mend)
-    what += f" {build.runtime}"
-    if facts.driver_cuda and cuda > major(facts.driver_cuda):
-        needs = f"CUDA {cuda} needs the driver {_LOWEST_DRIVER.get(cuda, 'of its release')} or newer."
-        what = f"{what}, but the driver runs CUDA only up to {facts.driver_cuda}."
-        return _wrong(about, what, f"{needs} With this driver: {then}", mend)
-    gpus = [(gpu, gpu.speed.capability) for gpu in facts.nvidia_gpus if gpu.speed is not UNKNOWN]
-    blind = [pair for pair in gpus if build.runtime and not has_code(build.runtime, pair[1])]
-    if not blind:
+        return _wrong(about, f"{what}, but this machine has NVIDIA GPUs.", then, page)
+    if not facts.driver_cuda or major(build.runtime) <= major(facts.driver_cuda):
         return None
-    gpu, (first, second) = blind[0]
-    what = f"{what}, without code for {gpu.label} ({gpu.name}, compute capability {first}.{second})."
-    meaning = f'It fails with "no kernel image is available for execution on the device". {then}'
-    finding = _wrong if len(blind) == len(facts.nvidia_gpus) else _aside
-    return finding(about, what, meaning, mend)
+    what = f"{what} {build.runtime}, but the driver runs CUDA only up to {facts.driver_cuda}."
+    return _wrong(about, what, then.replace("Install", "Update the driver or install"), page)
 
 
 def check_leftovers(facts: Facts) -> Iterator[Finding]:

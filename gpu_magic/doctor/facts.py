@@ -73,10 +73,8 @@ class Build:
     built_for: str | Unknown = UNKNOWN  # "CUDA", "ROCm", "Intel's GPUs (XPU)" or "CPU"
     runtime: str = ""  # the version of CUDA or ROCm: "12.6", or "12"; empty if unknown
     loaded: str = ""  # the version that this process has imported
-    installer: str = "pip"  # by the distribution's INSTALLER file: also "conda" or "uv"
     lacks: str = ""  # a missing dependency of the build
-    # The packages to remove before another build is installed: "torch", "torchvision", "jax-cuda12-plugin".
-    distributions: tuple[str, ...] = ()
+    distributions: tuple[str, ...] = ()  # that bring it: "cupy-cuda12x", "jax-cuda12-plugin"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Reads the system and the installed frameworks from files, and finds the build that fits the GPUs.
+"""Reads the system and the installed frameworks from files.
 
 No framework is imported. Sources:
 
@@ -7,7 +7,6 @@ No framework is imported. Sources:
 - JAX: jaxlib alone is CPU-only. jax-cuda12-plugin and jax-cuda13-plugin bring CUDA. JAX ignores them unless
   they have jaxlib's version (jaxlib 0.10, plugin_support.py, `check_plugin_version`).
 - NVIDIA, "CUDA Compatibility": a driver runs builds for its major version of CUDA and for older versions.
-- CUDA Features Archive: CUDA 13 has code for compute capability 7.5 and up. Blackwell needs 12.8 or newer.
 - Containers: Docker makes /.dockerenv, Podman /run/.containerenv; Kubernetes sets KUBERNETES_SERVICE_HOST,
   Apptainer APPTAINER_CONTAINER (Singularity SINGULARITY_CONTAINER).
 - A container without the driver capability "utility" has no NVML, and without "compute" no libcuda.so.1
@@ -26,31 +25,21 @@ import re
 import stat
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from importlib.machinery import PathFinder
 from importlib.metadata import Distribution, DistributionFinder
 from pathlib import Path
-from shlex import quote
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.binding import PROBLEM
 from gpu_magic.devices.model import UNKNOWN, Unknown
-from gpu_magic.doctor.facts import Build, DeviceFile, Facts, Packages, System
+from gpu_magic.doctor.facts import Build, DeviceFile, Packages, System
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["fitting_build", "has_code", "loaded_version", "major", "pip", "read_packages", "read_system"]
+__all__ = ["loaded_version", "major", "read_packages", "read_system"]
 
-# The words after `pip install` for a major version of CUDA, and the framework's installation page.
-_INDEX = "https://download.pytorch.org/whl/{index}"
-_INSTALLS = {
-    "PyTorch": (f"{{names}} --index-url {_INDEX}", "https://pytorch.org/get-started/locally"),
-    "TensorFlow": ('"tensorflow[and-cuda]"', "https://www.tensorflow.org/install/pip"),
-    "JAX": ('-U "jax[cuda{cuda}]"', "https://docs.jax.dev/en/latest/installation.html"),
-    "CuPy": ("cupy-cuda{cuda}x", "https://docs.cupy.dev/en/stable/install.html"),
-}
 _NAMED = ("nvidia-ml-py", "pynvml", "anywidget", "ipywidgets", "ipykernel", "ipython")
 _CONTROL = ("nvidiactl", "nvidia-uvm")
 # The folders of the driver's and CUDA's libraries in systems and containers. The last one is Apptainer's.
@@ -59,8 +48,6 @@ _LIBRARIES = (
     *("usr/local/cuda/lib64", "usr/local/nvidia/lib64", ".singularity.d/libs"),
 )
 _MOST_OF_LIST = 1 << 22  # bytes of a list of libraries, which can have thousands of entries
-_NEWEST = 13  # the newest major version of CUDA that frameworks have builds for; the oldest is 12
-_BLACKWELL, _TURING = (10, 0), (7, 5)  # compute capabilities
 
 
 def read_system(environment: Mapping[str, str], root: Path = Path("/")) -> System:
@@ -157,13 +144,9 @@ def _build(
     framework: str, found: dict[str, Distribution], built_for: str | Unknown, runtime: str = "", **more: Any
 ) -> Build:
     first = next(iter(found.values()), None)
-    installer = ""
-    with suppress(OSError, ValueError):  # the file can have any content
-        installer = (first and first.read_text("INSTALLER")) or ""
     loaded = loaded_version("torch" if framework == "PyTorch" else framework.lower())
     told = {"version": first.version if first else "", "distributions": tuple(found)} | more
-    installer = installer.strip().lower() or "pip"
-    return Build(framework, built_for=built_for, runtime=runtime, loaded=loaded, installer=installer, **told)
+    return Build(framework, built_for=built_for, runtime=runtime, loaded=loaded, **told)
 
 
 def _torch(places: Sequence[str]) -> Build | None:
@@ -174,9 +157,8 @@ def _torch(places: Sequence[str]) -> Build | None:
         return None  # a folder of the user named torch
     kinds = {"cuda": "CUDA", "hip": "ROCm", "xpu": "Intel's GPUs (XPU)"}
     kind = next((kind for kind in kinds if stated.get(kind)), "")
-    found = _installed(("torch", "torchvision", "torchaudio"), places)  # each fits one build of torch
     runtime = "" if kind == "xpu" else stated.get(kind, "")
-    return _build("PyTorch", found, kinds.get(kind, "CPU"), runtime, version=stated["__version__"])
+    return _build("PyTorch", {}, kinds.get(kind, "CPU"), runtime, version=stated["__version__"])
 
 
 def _tensorflow(places: Sequence[str], root: Path, library_path: str) -> Build | None:
@@ -216,10 +198,10 @@ def _jax(places: Sequence[str]) -> Build | None:
         if name.endswith("plugin") and part.version != its:
             why = f"{name} is {part.version} but jaxlib {its}, so JAX ignores it"
             lacks = f"a plug-in of jaxlib's version: {why}"
-    build = _build("JAX", found, built_for, runtime, distributions=tuple(parts), lacks=lacks)
-    # conda's jaxlib can include CUDA.
-    is_unclear = built_for == "CPU" and build.installer == "conda"
-    return replace(build, built_for=UNKNOWN) if is_unclear else build
+    with suppress(OSError, ValueError):  # the file can have any content
+        if built_for == "CPU" and (found["jax"].read_text("INSTALLER") or "").strip() == "conda":
+            built_for = UNKNOWN  # conda's jaxlib can include CUDA
+    return _build("JAX", found, built_for, runtime, distributions=tuple(parts), lacks=lacks)
 
 
 def _cupy(places: Sequence[str]) -> Build | None:
@@ -242,37 +224,3 @@ def loaded_version(module: str) -> str:
 def major(version: str) -> int:
     """Return the major number of a CUDA version. 0: there is none."""
     return int(re.match(r"\d*", version)[0] or 0)  # type: ignore[index] # it matches any text
-
-
-def has_code(cuda: str, capability: tuple[int, int]) -> bool:
-    """Return whether a build for a version of CUDA can have code for a compute capability."""
-    is_older = re.match(r"(\d|1[01])(\D|$)|12\.[0-7](\D|$)", cuda)  # than 12.8
-    return capability < _BLACKWELL if is_older else major(cuda) < _NEWEST or capability >= _TURING
-
-
-def fitting_build(build: Build, facts: Facts) -> str:
-    """Return the commands that install a build for this machine's NVIDIA GPUs, or the framework's page."""
-    capabilities = [gpu.speed.capability for gpu in facts.nvidia_gpus if gpu.speed is not UNKNOWN]
-    install, page = _INSTALLS[build.framework]
-    newest = _NEWEST if all(one >= _TURING for one in capabilities) else _NEWEST - 1
-    cuda = min(major(facts.driver_cuda), newest)
-    if cuda < _NEWEST - 1 or build.installer == "conda":  # also if the driver is unknown
-        return page
-    # PyTorch's index addresses end with the CUDA version: 13.0, 12.8 or 12.6.
-    of_12 = "cu128" if max(capabilities, default=()) >= _BLACKWELL else "cu126"
-    index = "cu130" if cuda == _NEWEST else of_12
-    words = install.format(names=" ".join(build.distributions) or "torch", index=index, cuda=cuda)
-    # pip does not replace packages with other names, which can have the same files, so they are uninstalled.
-    # JAX's plug-in for this CUDA stays.
-    stay = [name for name in build.distributions if not name.startswith(f"jax-cuda{cuda}-")]
-    stay = [] if stay in ([words], ["tensorflow"]) else stay
-    lines = [f"uninstall -y {' '.join(stay)}"] * bool(stay) + [f"install {words}"]
-    return "\n".join(pip(line, facts, build.installer) for line in lines)
-
-
-def pip(words: str, facts: Facts, installer: str = "pip") -> str:
-    """Return a pip command for this Python."""
-    if installer == "uv":
-        words = words.replace("uninstall -y", "uninstall")
-        return f"{'!' * facts.is_ipython}uv pip {words} --python {quote(sys.executable)}"
-    return f"{'%' if facts.is_ipython else 'python -m '}pip {words}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gpu_magic
-from gpu_magic.devices.model import UNKNOWN, Inventory
+from gpu_magic.devices.model import Inventory
 from gpu_magic.doctor.checks import check_builds, check_device_files, check_driver
 from gpu_magic.doctor.facts import Facts, Kernel, Packages
 from gpu_magic.doctor.sources import read_packages, read_system
@@ -26,16 +26,10 @@ if TYPE_CHECKING:
     from gpu_magic.doctor.facts import Build, Finding, Program
 
 
-def inventory(
-    profile: str = "4xA100-80GB", capability: tuple[int, int] | None = None, **changes: Any
-) -> Inventory:
-    """Return a machine that is not marked as simulated; its first GPU can be of another capability."""
+def inventory(profile: str = "4xA100-80GB", **changes: Any) -> Inventory:
+    """Return a machine that is not marked as simulated."""
     with simulate(profile):
-        found = gpu_magic.gpus().machine
-    first, *others = found.gpus
-    if capability and first.speed is not UNKNOWN:
-        first = replace(first, speed=first.speed._replace(capability=capability))
-    return replace(found, **{"gpus": (first, *others), "simulated": ""} | changes)
+        return replace(gpu_magic.gpus().machine, **{"simulated": ""} | changes)
 
 
 AMD = replace(inventory(), gpus=tuple(replace(gpu, vendor="amd", hip_id=gpu.index) for gpu in inventory()))
@@ -70,9 +64,9 @@ class Place:
             self._put("tensorflow", "python/platform/build_info.py", f"build_info = OrderedDict([{values}])")
         return info
 
-    def install_torch(self, built_for: str = "", *, label: str = "", installer: str = "pip") -> None:
+    def install_torch(self, built_for: str = "", *, label: str = "") -> None:
         """Write what pip leaves of PyTorch, built for `cuda 13.0`: PyPI's has that in torch/version.py alone."""
-        self.install("torch", "2.13.0", installer=installer)
+        self.install("torch", "2.13.0")
         kind, _, runtime = built_for.partition(" ")
         values = {"cuda": None, "hip": None, kind or "cuda": runtime or None}
         stated = [f"{name}: Optional[str] = {value!r}" for name, value in values.items()]

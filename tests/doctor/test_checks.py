@@ -20,7 +20,7 @@ from gpu_magic.devices.model import UNKNOWN, Inventory
 from gpu_magic.devices.problems import Cause, GpuCause, GpuProblem, Problem
 from gpu_magic.doctor.checks import check_builds, check_cuda, check_device_files, check_driver, check_gpus
 from gpu_magic.doctor.facts import Build, DeviceFile, Facts, Packages, System
-from gpu_magic.doctor.sources import has_code, loaded_version, read_packages, read_system
+from gpu_magic.doctor.sources import loaded_version, read_packages, read_system
 from gpu_magic.process.drivers import State
 from gpu_magic.process.guard import Guard
 from tests.conftest import torch_build
@@ -264,87 +264,36 @@ def test_gpus_that_cuda_can_t_use() -> None:
 
 # Builds of frameworks
 
-INDEX = "https://download.pytorch.org/whl"
 PAGE = "https://pytorch.org/get-started/locally"
 CPU_ONLY_BUILD = "2.13.0 is a CPU-only build."
-OLD, AMPERE, BLACKWELL = (7, 0), (8, 0), (12, 0)  # compute capabilities
 
 
 # PyTorch
 
 
 @pytest.mark.parametrize(
-    ("built_for", "driver", "capability", "says", "index"),
+    ("built_for", "driver", "says"),
     [
-        # Of another kind: what installs one for the driver and the GPU.
-        ("", "13.1", AMPERE, CPU_ONLY_BUILD, "cu130"),
-        ("", "12.4", AMPERE, CPU_ONLY_BUILD, "cu126"),
-        ("", "13.0", OLD, CPU_ONLY_BUILD, "cu126"),
-        ("", "12.8", BLACKWELL, CPU_ONLY_BUILD, "cu128"),
-        ("", "13.0", BLACKWELL, CPU_ONLY_BUILD, "cu130"),
-        ("", "nonsense", AMPERE, CPU_ONLY_BUILD, ""),
-        ("hip 7.2.26015", "13.0", AMPERE, "built for ROCm, but this machine has NVIDIA GPUs.", "cu130"),
-        ("xpu 20260001", "13.0", AMPERE, "built for Intel's GPUs (XPU), but this machine has", "cu130"),
-        # For a newer major version than the driver's, or without code for the GPU.
-        (
-            "cuda 13.0",
-            "12.2",
-            AMPERE,
-            "built for CUDA 13.0, but the driver runs CUDA only up to 12.2.",
-            "cu126",
-        ),
-        ("cuda 13.0", "11.4", AMPERE, "built for CUDA 13.0, but the driver runs CUDA only up to 11.4.", ""),
-        ("cuda 13.0", "13.0", OLD, "without code for GPU 0 (NVIDIA A100-SXM4-80GB, compute ", "cu126"),
+        # Of another kind.
+        ("", "13.1", CPU_ONLY_BUILD),
+        ("", "nonsense", CPU_ONLY_BUILD),
+        ("hip 7.2.26015", "13.0", "built for ROCm, but this machine has NVIDIA GPUs."),
+        ("xpu 20260001", "13.0", "built for Intel's GPUs (XPU), but this machine has"),
+        # For a newer major version than the driver's.
+        ("cuda 13.0", "12.2", "built for CUDA 13.0, but the driver runs CUDA only up to 12.2."),
         # An older one runs, and so does a newer minor version.
-        ("cuda 12.8", "12.2", AMPERE, "", ""),
-        ("cuda 11.7", "13.0", AMPERE, "", ""),
-        ("cuda 12.6", "12.6", AMPERE, "", ""),
+        ("cuda 12.8", "12.2", ""),
+        ("cuda 11.7", "13.0", ""),
+        ("cuda 12.6", "12.6", ""),
     ],
 )
-def test_pytorch_s_build_beside_the_driver_and_the_gpu(
-    place: Place, built_for: str, driver: str, capability: tuple[int, int], *, says: str, index: str
-) -> None:
+def test_pytorch_s_build_beside_the_driver(place: Place, built_for: str, driver: str, says: str) -> None:
     place.install_torch(built_for)
-    found = place.judge(inventory("1xA100-80GB", capability, cuda_version=driver), "kernel")
-    assert [one.severity for one in found] == ["wrong"] * bool(says)
-    lines = (
-        ["%pip uninstall -y torch", f"%pip install torch --index-url {INDEX}/{index}"] if index else [PAGE]
-    )
+    found = place.judge(inventory(cuda_version=driver), "kernel")
+    assert [(one.severity, one.mend) for one in found] == [("wrong", PAGE)] * bool(says)
     for one in found:
         assert says in one.what
         assert "restart the kernel" in one.meaning
-        assert ("CUDA 13 needs the driver 580.65.06 or newer." in one.meaning) == ("up to" in says)
-        assert one.mend.splitlines() == lines
-
-
-def test_a_gpu_that_has_code_beside_one_that_has_none_is_worth_knowing(place: Place) -> None:
-    place.install_torch("cuda 13.0")
-    (found,) = place.judge(inventory("1xV100-32GB+1xA100-80GB"))
-    assert found.severity == "worth knowing"
-
-
-@pytest.mark.parametrize(
-    ("installer", "lines"),
-    [
-        ("pip", ["python -m pip uninstall -y {0}", "python -m pip install {0} --index-url {1}"]),
-        ("uv", ["uv pip uninstall {0} --python {2}", "uv pip install {0} --index-url {1} --python {2}"]),
-        ("conda", [PAGE]),
-    ],
-)
-def test_what_has_installed_it_installs_the_other_build_and_its_companions(
-    place: Place, installer: str, lines: list[str]
-) -> None:
-    place.install_torch(installer=installer)
-    place.install("torchvision", "0.28.0+cpu")
-    (found,) = place.judge(inventory())
-    values = ("torch torchvision", f"{INDEX}/cu130", sys.executable)
-    assert found.mend.splitlines() == [line.format(*values) for line in lines]
-
-
-def test_which_gpus_a_cuda_has_code_for() -> None:
-    has = [("12.6", (8, 0)), ("12.8", (12, 0)), ("12", (12, 0)), ("13", (7, 5)), ("12.10", (10, 0))]
-    lacks = [("12.6", (12, 0)), ("11.7", (10, 0)), ("13.0", (7, 0)), ("12.5.1", (10, 0))]
-    assert [has_code(*pair) for pair in has + lacks] == [True] * len(has) + [False] * len(lacks)
 
 
 def test_its_file_says_what_it_was_built_for_and_what_is_imported_is_older(
@@ -369,37 +318,31 @@ def test_the_pytorch_of_these_tests_is_what_it_says() -> None:
 # The others
 
 OF_JAX, PLUGIN, OLD_PLUGIN = "jax jaxlib", "jax-cuda13-plugin", "jax-cuda12-plugin jax-cuda12-pjrt"
-NEW_JAX, OLD_JAX, OLD_CUPY = '-U "jax[cuda13]"', '-U "jax[cuda12]"', "cupy-cuda12x"
-TENSORFLOW, TWO_CUPYS = '"tensorflow[and-cuda]"', "cupy-cuda12x cupy-cuda11x"
 
 
 @pytest.mark.parametrize(
-    ("packages", "driver", "says", "removed", "installed"),
+    ("packages", "driver", "says"),
     [
-        (OF_JAX, "13.0", "CPU-only", "", NEW_JAX),
-        (f"{OF_JAX} {OLD_PLUGIN}", "13.0", "", "", ""),
-        (f"{OF_JAX} {PLUGIN}", "12.2", "built for CUDA 13", PLUGIN, OLD_JAX),
-        (f"{OF_JAX} {PLUGIN} {OLD_PLUGIN}", "13.0", f"{PLUGIN} and jax-cuda12-plugin", OLD_PLUGIN, NEW_JAX),
-        (f"{OF_JAX} {PLUGIN}=0.9.1", "13.0", f"{PLUGIN} is 0.9.1 but jaxlib 0.10.2, so JAX", "", NEW_JAX),
-        ("cupy-cuda13x", "12.2", "built for CUDA 13", "cupy-cuda13x", OLD_CUPY),
-        (TWO_CUPYS, "12.2", "conflict with each other", TWO_CUPYS, OLD_CUPY),
-        ("cupy", "13.0", "", "", ""),
-        ("tensorflow-cpu", "13.0", "TensorFlow 0.10.2 is a CPU-only build.", "tensorflow-cpu", TENSORFLOW),
-        ("tensorflow nvidia-cudnn-cu13", "13.0", "lacks CUDA's libraries (cuDNN)", "", TENSORFLOW),
-        ("tensorflow nvidia-cudnn-cu12", "13.0", "", "", ""),
+        (OF_JAX, "13.0", "CPU-only"),
+        (f"{OF_JAX} {OLD_PLUGIN}", "13.0", ""),
+        (f"{OF_JAX} {PLUGIN}", "12.2", "built for CUDA 13"),
+        (f"{OF_JAX} {PLUGIN} {OLD_PLUGIN}", "13.0", f"{PLUGIN} and jax-cuda12-plugin"),
+        (f"{OF_JAX} {PLUGIN}=0.9.1", "13.0", f"{PLUGIN} is 0.9.1 but jaxlib 0.10.2, so JAX"),
+        ("cupy-cuda13x", "12.2", "built for CUDA 13"),
+        ("cupy-cuda12x cupy-cuda11x", "12.2", "conflict with each other"),
+        ("cupy", "13.0", ""),
+        ("tensorflow-cpu", "13.0", "TensorFlow 0.10.2 is a CPU-only build."),
+        ("tensorflow nvidia-cudnn-cu13", "13.0", "lacks CUDA's libraries (cuDNN)"),
+        ("tensorflow nvidia-cudnn-cu12", "13.0", ""),
     ],
 )
-def test_what_their_packages_tell(
-    place: Place, packages: str, driver: str, says: str, *, removed: str, installed: str
-) -> None:
+def test_what_their_packages_tell(place: Place, packages: str, driver: str, says: str) -> None:
     for package in packages.split():
         name, _, its_version = package.partition("=")
         place.install(name, *filter(None, [its_version]))
     found = place.judge(inventory(cuda_version=driver))
     assert [says in one.what for one in found] == [True] * bool(says)
-    lines = [f"python -m pip uninstall -y {removed}"] * bool(removed)
-    lines += [f"python -m pip install {installed}"] * bool(installed)
-    assert [line for one in found for line in one.mend.splitlines()] == lines
+    assert all(one.mend.startswith("https://") for one in found)
 
 
 @pytest.mark.parametrize(
