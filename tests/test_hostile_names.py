@@ -149,8 +149,10 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "what one's own process is": lambda text, _: mine(what=text),
     "one's own processes on a simulated machine": lambda text, _: mine(simulated=text),
     "a finding": lambda text, _: doctor(Finding("wrong", "driver", text)),
-    "what a finding means": lambda text, _: doctor(Finding("unknown", "driver", "what", text)),
-    "what mends a finding": lambda text, _: doctor(Finding("wrong", "driver", "what", "", f"rm a\n{text}")),
+    "the effect of a finding": lambda text, _: doctor(Finding("unknown", "driver", "It is old.", text)),
+    "the fix of a finding": lambda text, _: doctor(
+        Finding("wrong", "driver", "It is old.", "", f"rm a\n{text}")
+    ),
     "the doctor's GPU": lambda text, _: doctor(machine=Inventory((gpu(text),))),
     "the doctor's driver": lambda text, _: doctor(machine=Inventory((gpu(),), text)),
     "the doctor's framework": lambda text, _: doctor(packages=Packages((Build(text, "2"),))),

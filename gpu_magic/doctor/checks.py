@@ -155,7 +155,7 @@ def check_gpus(facts: Facts) -> Iterator[Finding]:
     for gpu in facts.nvidia_gpus:
         found = _of_gpu(gpu, facts)
         if found and seen is not UNKNOWN and seen != () and gpu not in seen:
-            yield _aside("GPUs", found.what, "It is not visible in this process.")
+            yield _aside("GPUs", found.problem, "It is not visible in this process.")
         elif found:
             yield found
 
@@ -164,29 +164,27 @@ def _of_gpu(gpu: Gpu, facts: Facts) -> Finding | None:
     """Return why CUDA cannot use a GPU: lost, prohibited, in exclusive use, or MIG without instances."""
     gpus, set_default = facts.nvidia_gpus, f"sudo nvidia-smi -i {gpu.index} -c DEFAULT"
     if gpu.problem:
-        meaning, mend = facts.on_host, _REBOOT
+        meaning, fix = facts.on_host, _REBOOT
         if not all(one.problem for one in gpus):
-            mend = _choose_meant(facts)
+            fix = _choose_meant(facts)
             meaning = (
                 "While it is visible, CUDA may fail to start, or count the other GPUs differently. A reboot "
-                f"or nvidia-smi --gpu-reset brings it back.{' Until then, without it:' * bool(mend)}"
+                f"or nvidia-smi --gpu-reset brings it back.{' Until then, without it:' * bool(fix)}"
             )
-        return _wrong("GPUs", f"{gpu.label} is {gpu.problem}.", meaning, mend)
+        return _wrong("GPUs", f"{gpu.label} is {gpu.problem}.", meaning, fix)
     mode = f"{gpu.label} is in compute mode {gpu.compute_mode}"
     if gpu.is_prohibited:
-        return _wrong("GPUs", f"{mode}: no process can use CUDA on it.", mend=set_default)
+        return _wrong("GPUs", f"{mode}: no process can use CUDA on it.", fix=set_default)
     if gpu.is_split and not gpu.mig:
         what = f"{gpu.label} is in MIG mode and has no MIG instance, so CUDA cannot use it."
-        mend = f"sudo nvidia-smi mig -i {gpu.index} -cgi 0 -C"
-        return _wrong(
-            "GPUs", what, "An administrator can make instances. To make one of the whole GPU:", mend
-        )
+        fix = f"sudo nvidia-smi mig -i {gpu.index} -cgi 0 -C"
+        return _wrong("GPUs", what, "An administrator can make instances. To make one of the whole GPU:", fix)
     what = f"{mode}, and another process uses it, so CUDA cannot use it now."
     if gpu.is_taken is True and gpus[1:]:
-        return _aside("GPUs", what, mend=_choose(facts, "auto"))
+        return _aside("GPUs", what, fix=_choose(facts, "auto"))
     if gpu.is_taken is UNKNOWN:
         return _aside("GPUs", f"{mode}, and a process uses it. Only if that is this one can CUDA use it.")
-    return _wrong("GPUs", what, mend=set_default) if gpu.is_taken else None
+    return _wrong("GPUs", what, fix=set_default) if gpu.is_taken else None
 
 
 def check_visible_devices(facts: Facts) -> Iterator[Finding]:
@@ -207,9 +205,9 @@ def check_visible_devices(facts: Facts) -> Iterator[Finding]:
             yield _aside(name, str(note), "A later choice has replaced it.")
         elif not (is_hidden and note.flaw is Flaw.CHANGED) and not (is_lost and note.flaw is Flaw.SILENT):
             is_wrong = kernel.seen is not UNKNOWN and not (note.flaw is Flaw.SEVERAL_MIG and kernel.seen)
-            what, mend = note.what, _choose_meant(facts)  # in place of the note's own advice
-            meaning = "" if mend else "This process was started with it. Only who starts it can change that."
-            yield (_wrong if is_wrong else _aside)(name, what, meaning, mend)
+            what, fix = note.what, _choose_meant(facts)  # in place of the note's own advice
+            meaning = "" if fix else "This process was started with it. Only who starts it can change that."
+            yield (_wrong if is_wrong else _aside)(name, what, meaning, fix)
     if kernel.seen == () and not kernel.notes and not is_frozen:
         shown = f"{name}={shortened(value or '', 60)}" if (value or "").strip() else f"{name} is empty"
         what = f"{shown}: {'ROCm' if machine.vendors == ('amd',) else 'CUDA'} sees no GPU."
@@ -304,12 +302,12 @@ def check_cuda(facts: Facts) -> Iterator[Finding]:
     elif guard.state in (State.FORKED, State.UNCLEAR):
         # DataLoader and multiprocessing fork workers.
         finding = _wrong if guard.state is State.FORKED else _aside
-        mend = 'multiprocessing.set_start_method("spawn", force=True)'
-        yield finding(about, f"{about} {guard.sentence}.", "In the parent process, before it forks:", mend)
+        fix = 'multiprocessing.set_start_method("spawn", force=True)'
+        yield finding(about, f"{about} {guard.sentence}.", "In the parent process, before it forks:", fix)
     elif guard.state is State.BROKEN:
-        mend, is_of_host = _CUDA_ERRORS.get(guard.error, ("", False))
+        fix, is_of_host = _CUDA_ERRORS.get(guard.error, ("", False))
         meaning = f"Run this, and {facts.restart}. {facts.on_host * is_of_host}".rstrip()
-        yield _wrong(about, f"{about} {guard.sentence}.", meaning * bool(mend), mend)
+        yield _wrong(about, f"{about} {guard.sentence}.", meaning * bool(fix), fix)
 
 
 # The installation page of each framework, which has the builds for each driver.
@@ -385,8 +383,8 @@ def check_leftovers(facts: Facts) -> Iterator[Finding]:
         ends = f"%gpu_ps end {pid}" if facts.is_ipython else f"kill {pid}"
         what = f"{kernel}{called} (pid {pid}) is also yours and has {has}."
         # The processes of a simulated machine cannot be ended.
-        mend = ("", "") if facts.is_simulated else ("If you no longer need it:", ends)
-        yield _aside("own processes", what, *mend, f"Another process of this user has {has}.")
+        fix = ("", "") if facts.is_simulated else ("If you no longer need it:", ends)
+        yield _aside("own processes", what, *fix, f"Another process of this user has {has}.")
 
 
 def check_front_end(facts: Facts) -> Iterator[Finding]:
@@ -397,7 +395,7 @@ def check_front_end(facts: Facts) -> Iterator[Finding]:
     table = "%gpu_panel shows a static table."
     if missing := None if facts.front_end is UNKNOWN else missing_there(facts.front_end, here):
         yield _aside(
-            "panel", missing.what, f"{table} Run this, then reload the page:", missing.mend, missing.what
+            "panel", missing.problem, f"{table} Run this, then reload the page:", missing.fix, missing.problem
         )
     elif pages.panels:
         meaning = f"{table} Reload the page. If that does not help:"
@@ -408,9 +406,9 @@ def check_front_end(facts: Facts) -> Iterator[Finding]:
 def check_simulation(facts: Facts) -> Iterator[Finding]:
     if facts.kernel is not UNKNOWN and facts.kernel.simulate and facts.is_simulated:
         python = 'import os; os.environ.pop("GPU_MAGIC_SIMULATE")' * (facts.program == "python")
-        mend = "%env GPU_MAGIC_SIMULATE=" if facts.is_ipython else python or "unset GPU_MAGIC_SIMULATE"
+        fix = "%env GPU_MAGIC_SIMULATE=" if facts.is_ipython else python or "unset GPU_MAGIC_SIMULATE"
         what = "GPU_MAGIC_SIMULATE is set, so the GPUs are SIMULATED and do not exist."
-        yield _aside("GPUs", what, "To see this machine's GPUs:", mend)
+        yield _aside("GPUs", what, "To see this machine's GPUs:", fix)
 
 
 # In the order of this file. The checks of the hardware are first, so their findings are shown first.

@@ -57,7 +57,7 @@ _SHOWN: dict[Severity, tuple[str, str]] = {
     "unknown": ("Unknown", "var(--jp-ui-font-color2,#888)"),
 }
 _BORDER = "padding:2px 10px;margin:8px 0;border-left:4px solid"
-_MEND = "margin:2px 8px;color:inherit;white-space:pre-wrap;overflow-wrap:anywhere;font-size:12px"
+_FIX = "margin:2px 8px;color:inherit;white-space:pre-wrap;overflow-wrap:anywhere;font-size:12px"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -118,9 +118,9 @@ class Diagnosis:
     def __repr__(self) -> str:
         lines = [self.summary]
         for finding in self.findings:
-            lines += ["", f"{_SHOWN[finding.severity][0]}: {finding.what}"]
-            lines += [f"  {finding.meaning}"] * bool(finding.meaning)
-            lines += [f"      {line}" for line in finding.mend.splitlines()]
+            lines += ["", f"{_SHOWN[finding.severity][0]}: {finding.problem}"]
+            lines += [f"  {finding.effect}"] * bool(finding.effect)
+            lines += [f"      {line}" for line in finding.fix.splitlines()]
         if rows := self._rows():
             lines += ["", *text_table(("", ""), rows)]
         return "\n".join(map(printable, lines))
@@ -129,10 +129,10 @@ class Diagnosis:
         newline, parts = "\n", [f"<p><b>{html.escape(self.summary)}</b></p>"]
         for finding in self.findings:
             heading, color = _SHOWN[finding.severity]
-            lines = [finding.what, finding.meaning, *finding.mend.splitlines()]
-            what, meaning, *mend = (html.escape(printable(line)) for line in lines)
-            shown = f"<p><b>{heading}:</b> {what}</p>" + f"<p class='gm-soft'>{meaning}</p>" * bool(meaning)
-            shown += f"<pre style='{_MEND}'>{newline.join(mend)}</pre>" if mend else ""
+            lines = [finding.problem, finding.effect, *finding.fix.splitlines()]
+            problem, effect, *fix = (html.escape(printable(line)) for line in lines)
+            shown = f"<p><b>{heading}:</b> {problem}</p>" + f"<p class='gm-soft'>{effect}</p>" * bool(effect)
+            shown += f"<pre style='{_FIX}'>{newline.join(fix)}</pre>" if fix else ""
             parts.append(f"<div style='{_BORDER} {color}'>{shown}</div>")
         rows = [[printable(text) for text in row] for row in self._rows()]
         return html_block("", f"{''.join(parts)}{html_table((), rows)}")
@@ -153,9 +153,9 @@ def doctor() -> Diagnosis:
     Returns
     -------
     Diagnosis
-        The `findings`, errors first, and the `facts`. A finding has `what`, `meaning` and `mend`, a command
-        to copy. The diagnosis shows itself as a page. `report()` returns a text for an issue. `to_dict()`
-        returns values for JSON.
+        The `findings`, errors first, and the `facts`. A finding has `problem`, `effect` and `fix`: a command
+        to copy, or the address of a page that has it. The diagnosis shows itself as HTML. `report()` returns
+        a text for an issue. `to_dict()` returns values for JSON.
 
     """
     return diagnose(program())

@@ -43,24 +43,24 @@ class Finding:
         surprise you. "unknown": a source could not be read, or a check failed.
     about
         The subject, with the name of its row in the facts: "PyTorch", "driver".
-    what
+    problem
         The error, as a sentence.
-    meaning
-        Its effect, in one or two sentences. Empty if `what` is enough.
-    mend
+    effect
+        Its effect, in one or two sentences. Empty if `problem` is enough.
+    fix
         The command that fixes the error: one or two lines to type in the notebook, or in the shell after
-        `gpu-magic doctor`. Empty: none.
+        `gpu-magic doctor`. Or the page that has it. Empty: none.
     public
-        If `what` or `mend` names a process or a file: the text that replaces both in a report for other
+        If `problem` or `fix` names a process or a file: the text that replaces both in a report for other
         people.
 
     """
 
     severity: Severity
     about: str
-    what: str
-    meaning: str = ""
-    mend: str = ""
+    problem: str
+    effect: str = ""
+    fix: str = ""
     public: str = ""
 
 

@@ -46,7 +46,7 @@ _FALLBACK = """<div class="gm-fallback" data-widget="{key}" data-place="{place}"
 </style>{table}<p>{note}</p></div>"""
 _WHEN = "State of %Y-%m-%d %H:%M. It is live while its kernel runs. "
 # Pages load anywidget from the Jupyter server, which can be in another environment.
-_MEND = (
+_INSTALL = (
     "If only this table appears, run <code>pip install anywidget</code> where the Jupyter server is "
     "installed, then reload the page."
 )
@@ -56,10 +56,10 @@ def fallback(key: str, place: str, table: str, missing: Missing | None) -> str:
     """Return the HTML for pages that can't show this panel: a table, and a note on what the page lacks."""
     note = time.strftime(_WHEN)
     if missing:
-        what, mend = map(html.escape, missing)
-        note += f"{what} Run <code>{mend}</code>, then reload the page."
+        problem, fix = map(html.escape, missing)
+        note += f"{problem} Run <code>{fix}</code>, then reload the page."
     else:
-        note += _MEND
+        note += _INSTALL
     return _FALLBACK.format(key=key, place=place, table=table, note=note)
 
 
@@ -107,7 +107,7 @@ class Panel(anywidget.AnyWidget):
         if self.state.pages()[1]:  # a page has answered
             missing = None
         if missing:
-            _log.info("A panel was shown as a table. %s", printable(missing.what))
+            _log.info("A panel was shown as a table. %s", printable(missing.problem))
         table = fallback(self.key, secrets.token_hex(8), as_html(snapshot), missing)
         display({"text/plain": as_text(snapshot), "text/html": table}, raw=True)
         bundle: Any = self._repr_mimebundle_()

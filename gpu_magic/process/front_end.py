@@ -75,8 +75,8 @@ class FrontEnd(NamedTuple):
 class Missing(NamedTuple):
     """What is missing to show a panel, as a sentence, and the command that installs it."""
 
-    what: str
-    mend: str
+    problem: str
+    fix: str
 
 
 def read_front_end(environment: Mapping[str, str], root: Path = Path("/")) -> FrontEnd:

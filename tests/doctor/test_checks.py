@@ -67,7 +67,7 @@ DEVICES = {f"dev/{name}": "" for name in NAMES}
 
 
 @pytest.mark.parametrize(
-    ("where", "problem", "says", "mend"),
+    ("where", "problem", "says", "fix"),
     [
         # No driver.
         (SOUND, Cause.NO_LIBRARY, "This machine has no NVIDIA GPU and no NVIDIA driver. ", ""),
@@ -113,11 +113,11 @@ DEVICES = {f"dev/{name}": "" for name in NAMES}
     ],
 )
 def test_why_no_gpu_can_be_read(
-    place: Place, where: dict[str, str], problem: Cause | Problem, says: str, mend: str
+    place: Place, where: dict[str, str], problem: Cause | Problem, says: str, fix: str
 ) -> None:
     (found,) = place.look(where, Problem(problem) if isinstance(problem, Cause) else problem)
-    assert (found.severity, found.about, found.mend) == ("wrong", "driver", mend)
-    assert says in f"{found.what} {found.meaning}"
+    assert (found.severity, found.about, found.fix) == ("wrong", "driver", fix)
+    assert says in f"{found.problem} {found.effect}"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,9 @@ def test_a_container_without_a_part_of_the_driver(
     where = DOCKER | DEVICES | files | {"NVIDIA_DRIVER_CAPABILITIES": capabilities}
     found = place.look(where, machine=inventory(limitation=limitation))
     severity = "worth knowing" if limitation else "wrong"
-    assert [(one.severity, one.what, one.mend) for one in found] == [(severity, says, WITH_ALL)] * bool(says)
+    assert [(one.severity, one.problem, one.fix) for one in found] == [(severity, says, WITH_ALL)] * bool(
+        says
+    )
 
 
 def test_outside_of_a_container_nobody_reads_what_parts_of_the_driver_it_has(place: Place) -> None:
@@ -152,11 +154,11 @@ def test_another_pynvml_hides_nvidia_s() -> None:
         )
     )
     lines = ("uninstall -y pynvml", "install --force-reinstall nvidia-ml-py")
-    assert found.mend.splitlines() == [f"python -m pip {line}" for line in lines]
+    assert found.fix.splitlines() == [f"python -m pip {line}" for line in lines]
 
 
 @pytest.mark.parametrize(
-    ("error", "container", "meaning", "mend"),
+    ("error", "container", "effect", "fix"),
     [
         (803, "", RUN, "sudo reboot"),
         (802, "", RUN, "sudo systemctl restart nvidia-fabricmanager"),
@@ -166,12 +168,12 @@ def test_another_pynvml_hides_nvidia_s() -> None:
         (46, "", "", ""),
     ],
 )
-def test_what_keeps_cuda_from_starting(error: int, container: str, meaning: str, mend: str) -> None:
+def test_what_keeps_cuda_from_starting(error: int, container: str, effect: str, fix: str) -> None:
     machine = inventory()
     process = kernel(machine, guard=Guard(State.BROKEN, error=error))
     (found,) = check_cuda(Facts(machine, process, system=System(container=container)))
-    assert f"CUDA fails with error {error}" in found.what
-    assert (found.meaning, found.mend) == (meaning, mend)
+    assert f"CUDA fails with error {error}" in found.problem
+    assert (found.effect, found.fix) == (effect, fix)
 
 
 # Device files
@@ -219,14 +221,14 @@ def test_closed_device_files(closed: str, error: str, container: str, expected: 
     files = [DeviceFile(f"/dev/{one}", one not in closed.split(), errors.get(one, "")) for one in NAMES]
     system = System(container=container, devices=tuple(files))
     facts = Facts(Inventory(problem=Problem(Cause.REFUSED)), packages=Packages(), system=system)
-    assert [(one.severity, one.mend) for one in check_device_files(facts)] == [expected]
+    assert [(one.severity, one.fix) for one in check_device_files(facts)] == [expected]
     assert bool(list(check_driver(facts))) == (not error and "nvidiactl" not in closed)  # it is said once
 
 
 def test_a_device_file_of_memory_that_is_missing(place: Place) -> None:
     (found,) = place.look({"dev/nvidiactl": ""}, machine=inventory())
-    assert found.what.startswith("/dev/nvidia-uvm is missing")
-    assert found.mend == "sudo nvidia-modprobe -c 0 -u"
+    assert found.problem.startswith("/dev/nvidia-uvm is missing")
+    assert found.fix == "sudo nvidia-modprobe -c 0 -u"
     assert place.look({"dev/nvidia-uvm": ""}, machine=inventory()) == []
 
 
@@ -251,7 +253,7 @@ def test_gpus_that_cuda_can_t_use() -> None:
     def found(*gpus: object, mask: str | None = None, **more: str) -> list[tuple[str, str]]:
         changed = replace(machine, gpus=gpus)
         facts = Facts(changed, kernel(changed, mask=mask), system=System(**more))  # type: ignore[arg-type]
-        return [(one.severity, one.mend) for one in check_gpus(facts)]
+        return [(one.severity, one.fix) for one in check_gpus(facts)]
 
     assert found(first, lost) == [("wrong", "%gpus 0")]
     assert found(lost) == found(lost, container="docker") == [("wrong", "sudo reboot")]
@@ -290,10 +292,10 @@ CPU_ONLY_BUILD = "2.13.0 is a CPU-only build."
 def test_pytorch_s_build_beside_the_driver(place: Place, built_for: str, driver: str, says: str) -> None:
     place.install_torch(built_for)
     found = place.judge(inventory(cuda_version=driver), "kernel")
-    assert [(one.severity, one.mend) for one in found] == [("wrong", PAGE)] * bool(says)
+    assert [(one.severity, one.fix) for one in found] == [("wrong", PAGE)] * bool(says)
     for one in found:
-        assert says in one.what
-        assert "restart the kernel" in one.meaning
+        assert says in one.problem
+        assert "restart the kernel" in one.effect
 
 
 def test_its_file_says_what_it_was_built_for_and_what_is_imported_is_older(
@@ -306,8 +308,8 @@ def test_its_file_says_what_it_was_built_for_and_what_is_imported_is_older(
     module.__version__ = "2.13.0+cpu"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch", module)
     (found,) = place.judge(inventory())
-    assert found.what == "PyTorch 2.13.0+cpu is imported. 2.13.0+rocm7.2 was installed later."
-    assert "restart Python" in found.meaning
+    assert found.problem == "PyTorch 2.13.0+cpu is imported. 2.13.0+rocm7.2 was installed later."
+    assert "restart Python" in found.effect
 
 
 def test_the_pytorch_of_these_tests_is_what_it_says() -> None:
@@ -341,8 +343,8 @@ def test_what_their_packages_tell(place: Place, packages: str, driver: str, says
         name, _, its_version = package.partition("=")
         place.install(name, *filter(None, [its_version]))
     found = place.judge(inventory(cuda_version=driver))
-    assert [says in one.what for one in found] == [True] * bool(says)
-    assert all(one.mend.startswith("https://") for one in found)
+    assert [says in one.problem for one in found] == [True] * bool(says)
+    assert all(one.fix.startswith("https://") for one in found)
 
 
 @pytest.mark.parametrize(
@@ -372,7 +374,7 @@ ASIDE, WRONG = ("worth knowing", "TensorFlow"), ("wrong", "PyTorch")
 
 
 @pytest.mark.parametrize(
-    ("builds", "machine", "expected", "is_mended"),
+    ("builds", "machine", "expected", "has_fix"),
     [
         # One that can't use the GPU, beside one that can, may be meant; the one that is imported is not.
         ([TORCH, CPU_ONLY], inventory(), [ASIDE], True),
@@ -387,11 +389,11 @@ ASIDE, WRONG = ("worth knowing", "TensorFlow"), ("wrong", "PyTorch")
     ],
 )
 def test_how_severe_it_is(
-    builds: list[Build], machine: Inventory, expected: list[tuple[str, str]], *, is_mended: bool
+    builds: list[Build], machine: Inventory, expected: list[tuple[str, str]], *, has_fix: bool
 ) -> None:
     found = list(check_builds(Facts(machine, packages=Packages(tuple(builds)))))
     assert [(one.severity, one.about) for one in found] == expected
-    assert all(bool(one.mend) == is_mended for one in found)
+    assert all(bool(one.fix) == has_fix for one in found)
 
 
 def test_odd_installations_cost_nothing(place: Place) -> None:

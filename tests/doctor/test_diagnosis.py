@@ -73,8 +73,8 @@ def shown(*findings: Finding, **facts: object) -> Diagnosis:
 
 
 def test_each_finding_is_shown_with_what_mends_it() -> None:
-    mend = "pip uninstall x\npip install y\x1b"
-    first = Finding("wrong", "CuPy", "It is <b>wrong</b>.", "So it fails.", mend)
+    fix = "pip uninstall x\npip install y\x1b"
+    first = Finding("wrong", "CuPy", "It is <b>wrong</b>.", "So it fails.", fix)
     found = shown(first, Finding("unknown", "x", "Not read."))
     assert repr(found).splitlines() == [
         "1 thing is wrong, 1 could not be read or checked.",
@@ -126,12 +126,12 @@ def test_what_this_user_has_on_gpus() -> None:
         found = gpu_magic.gpus().machine
     (simulated,) = check_leftovers(Facts(found))
     what = "The kernel of /home/maria/work/train.ipynb (pid 4711) is also yours and has 12.0 GiB on GPU 0"
-    assert simulated.what.startswith(what)
-    assert simulated.mend == ""  # nothing runs there that can be ended
+    assert simulated.problem.startswith(what)
+    assert simulated.fix == ""  # nothing runs there that can be ended
     machine = replace(found, simulated="")
-    for program, mend in (("kernel", "%gpu_ps end 4711"), ("shell", "kill 4711")):
+    for program, fix in (("kernel", "%gpu_ps end 4711"), ("shell", "kill 4711")):
         (real,) = check_leftovers(Facts(machine, kernel(machine, program)))  # type: ignore[arg-type]
-        assert real.mend == mend
+        assert real.fix == fix
     report = shown(real).report()
     assert "Another process of this user has 12.0 GiB on GPU 0" in report
     assert not [private for private in ("train", "4711") if private in report]
@@ -141,15 +141,15 @@ def test_a_path_without_an_end_is_shown_by_its_end() -> None:
     with simulate("1xA100-80GB") as machine:
         machine.gpus[0].run("ipykernel", "me", 1, is_same_user=True, notebook=f"{'a' * 100_000}/train.ipynb")
         (found,) = check_leftovers(Facts(gpu_magic.gpus().machine))
-    assert len(found.what) < 250
-    assert "aa/train.ipynb (pid " in found.what
+    assert len(found.problem) < 250
+    assert "aa/train.ipynb (pid " in found.problem
 
 
 HUB = FrontEnd(True, "", "5.0.17", "/opt/hub")  # its server has no anywidget
 
 
 @pytest.mark.parametrize(
-    ("front", "pages", "mends"),
+    ("front", "pages", "fixes"),
     [
         (FrontEnd(True, "0.11.2", "5.0.17", "/opt/hub"), Pages(1, True), []),
         (HUB, Pages(1, True), []),  # a page that answers has what it needs
@@ -158,11 +158,11 @@ HUB = FrontEnd(True, "", "5.0.17", "/opt/hub")  # its server has no anywidget
         (FrontEnd(), Pages(), []),
     ],
 )
-def test_the_page_s_side_of_the_panel(front: FrontEnd, pages: Pages, mends: list[str]) -> None:
+def test_the_page_s_side_of_the_panel(front: FrontEnd, pages: Pages, fixes: list[str]) -> None:
     machine = inventory()
     facts = Facts(machine, kernel(machine), Packages(versions={"anywidget": "0.11.0"}), UNKNOWN, front, pages)
     found = list(check_front_end(facts))
-    assert [one.mend for one in found] == mends
+    assert [one.fix for one in found] == fixes
     assert not any("/opt" in one.public for one in found)
     assert list(check_front_end(replace(facts, kernel=kernel(machine, "ipython")))) == []
 
@@ -178,8 +178,8 @@ def check_the_weather(_: Facts) -> Iterator[Finding]:
 def test_a_check_that_fails_costs_one_line_and_what_is_wrong_comes_first() -> None:
     unread = Finding("unknown", "x", "Not read.")
     rain, first, failed = judge(Facts(packages=Packages()), [unread], [check_the_weather]).findings
-    assert (rain.what, first, failed.severity) == ("It rains.", unread, "unknown")
-    assert failed.what.endswith("RuntimeError: the barometer is broken")
+    assert (rain.problem, first, failed.severity) == ("It rains.", unread, "unknown")
+    assert failed.problem.endswith("RuntimeError: the barometer is broken")
     assert (
         repr(judge(Facts())) == "Nothing wrong was found."
     )  # no check needs a source that could not be read
@@ -189,7 +189,7 @@ def test_a_source_that_fails_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("GPU_MAGIC_SIMULATE", "8xNonsense")
     found = gpu_magic.doctor()
     unknown = [one for one in found.findings if one.severity == "unknown"]
-    assert [(one.about, "8xNonsense" in one.what) for one in unknown] == [
+    assert [(one.about, "8xNonsense" in one.problem) for one in unknown] == [
         ("the GPUs", True),
         ("this process", True),
     ]
@@ -205,7 +205,7 @@ def test_a_file_system_that_does_not_answer_is_given_up(place: Place) -> None:
         found = diagnose("python", place.root, seconds=0.5)
     os.close(os.open(pipe, os.O_RDWR | os.O_NONBLOCK))
     (late,) = [one for one in found.findings if one.severity == "unknown"]
-    assert (late.about, "in time" in late.what) == ("the system", True)
+    assert (late.about, "in time" in late.problem) == ("the system", True)
     assert UNKNOWN not in (found.facts.packages, found.facts.front_end)
 
 
@@ -266,7 +266,7 @@ def test_the_names_of_json_stay() -> None:
     """They are documented: another name for one of them breaks the programs that read it."""
     found = shown(Finding("wrong", "x", "y")).to_dict()
     assert list(found) == ["summary", "findings", "facts"]
-    assert list(found["findings"][0]) == ["severity", "about", "what", "meaning", "mend", "public"]
+    assert list(found["findings"][0]) == ["severity", "about", "problem", "effect", "fix", "public"]
     assert list(found["facts"])[:5] == ["machine", "kernel", "packages", "system", "front_end"]
     assert found["facts"]["machine"] is None
     with simulate("1xT4"):

@@ -1,4 +1,4 @@
-"""Variables that hide GPUs, and CUDA that was started with them: what is found, and that what it says mends it."""
+"""Variables that hide GPUs, and CUDA that was started with them: what is found, and that what it says fixes it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_a_process_was_started_with_is_mended(profile: str, mask: str) -> N
     """It is outside what the process was given, so that it takes `force`; what stays is worth knowing."""
     with simulate(profile, mask=mask):
         (found,) = about()
-        eval(found.mend)
+        eval(found.fix)
         assert wrong(MASK) == []
 
 
@@ -65,7 +65,7 @@ def test_what_a_process_was_started_with_is_mended(profile: str, mask: str) -> N
 def test_a_lost_gpu_is_left_out(mask: str | None) -> None:
     with simulate("4xA100-80GB", mask=mask) as machine:
         machine.gpus[1].lose()
-        eval(about("GPUs")[0].mend)
+        eval(about("GPUs")[0].fix)
         assert wrong("GPUs", MASK) == []
 
 
@@ -76,8 +76,8 @@ def test_a_cell_that_has_hidden_all_gpus_was_no_choice() -> None:
                 gpu_magic.choose(before)
             os.environ[MASK] = ""
             (found,) = about()
-            assert (found.severity, found.meaning) == ("wrong", "A cell or a module has set it.")
-            eval(found.mend)
+            assert (found.severity, found.effect) == ("wrong", "A cell or a module has set it.")
+            eval(found.fix)
             assert about() == []
 
 
@@ -85,7 +85,7 @@ def test_none_that_was_chosen_is_no_fault() -> None:
     with simulate("2xA100-80GB"):
         gpu_magic.choose("[None]")
         (found,) = about()
-        assert (found.severity, found.meaning) == ("worth knowing", "You chose this.")
+        assert (found.severity, found.effect) == ("worth knowing", "You chose this.")
         start_cuda()
         (found,) = about("CUDA")
         assert found.severity == "worth knowing"
@@ -103,10 +103,10 @@ def export(mask: str) -> str:
     return f"export CUDA_VISIBLE_DEVICES={mask} CUDA_DEVICE_ORDER=PCI_BUS_ID"
 
 
-def mends(machine: Inventory, program: Program = "kernel", **more: object) -> set[tuple[str, str]]:
+def fixes(machine: Inventory, program: Program = "kernel", **more: object) -> set[tuple[str, str]]:
     found = list(check_visible_devices(Facts(machine, kernel(machine, program, **more))))
-    assert all(one.mend or one.meaning for one in found)  # what mends it, or why nothing does
-    return {(one.severity, one.mend) for one in found}
+    assert all(one.fix or one.effect for one in found)  # what fixes it, or why nothing does
+    return {(one.severity, one.fix) for one in found}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def mends(machine: Inventory, program: Program = "kernel", **more: object) -> se
     ],
 )
 def test_what_chooses_gpus_there(program: Program, mask: str, grant: Grant, line: str) -> None:
-    assert mends(inventory(), program, mask=mask, grant=grant) == {("wrong", line)}
+    assert fixes(inventory(), program, mask=mask, grant=grant) == {("wrong", line)}
 
 
 def test_a_shell_names_a_lost_gpu_s_neighbours_and_mig_instances_by_uuid() -> None:
@@ -140,16 +140,16 @@ def test_a_shell_names_a_lost_gpu_s_neighbours_and_mig_instances_by_uuid() -> No
     first, lost, last = machine.gpus
     machine = replace(machine, gpus=(first, replace(lost, problem=GpuProblem(GpuCause.LOST)), last))
     (found,) = check_gpus(Facts(machine, kernel(machine, "shell")))
-    assert found.mend == export(f"{first.uuid},{last.uuid}")
+    assert found.fix == export(f"{first.uuid},{last.uuid}")
     machine = inventory(SPLIT, driver_version="535.104.05", cuda_version="12.2")
     one, other = (str(instance.uuid) for instance in machine[0].mig)
     found = {("worth knowing", export(f"{other},{one}"))}  # CUDA takes the first, which may be meant
-    assert mends(machine, "shell", mask=f"{other},{one}") == found
+    assert fixes(machine, "shell", mask=f"{other},{one}") == found
 
 
 def test_without_a_gpu_an_empty_variable_is_no_fault() -> None:
     """It is how frameworks are kept from looking for GPUs, and none could be chosen."""
-    assert mends(Inventory(problem=Problem(Cause.NO_LIBRARY)), mask="") == {("worth knowing", "")}
+    assert fixes(Inventory(problem=Problem(Cause.NO_LIBRARY)), mask="") == {("worth knowing", "")}
 
 
 # AMD's GPUs
@@ -170,17 +170,17 @@ def test_amd_s_gpus_are_hidden_by_the_variable_that_is_named(variables: Variable
         (Variables(), "A cell or a module has set it."),
     ):
         (found,) = check_visible_devices(Facts(AMD, replace(process, launched=launched)))
-        assert (found.severity, found.about, found.meaning) == ("wrong", name, by)
-        assert found.what.startswith(name)
-        assert found.what.endswith(": ROCm sees no GPU.")
+        assert (found.severity, found.about, found.effect) == ("wrong", name, by)
+        assert found.problem.startswith(name)
+        assert found.problem.endswith(": ROCm sees no GPU.")
 
 
 def test_hip_s_numbers_are_not_taken_for_others() -> None:
-    assert {mend for _, mend in mends(AMD, variables=Variables(hip="0,9"))} == {"%gpus auto"}
+    assert {fix for _, fix in fixes(AMD, variables=Variables(hip="0,9"))} == {"%gpus auto"}
     # Of what is hidden no more all are meant.
     frozen = Guard(State.FROZEN, is_known=True, devices=(), vendor="amd")
     (found,) = check_cuda(Facts(AMD, kernel(AMD, variables=Variables(), guard=frozen)))
-    assert found.mend == "%gpus all --restart"
+    assert found.fix == "%gpus all --restart"
 
 
 # CUDA
@@ -193,17 +193,17 @@ def test_a_choice_that_came_too_late_is_made_with_a_restart(before: str, name: s
         start_cuda()
         os.environ[MASK] = "2,3"
         found = [*about(MASK, "kernel"), *about("CUDA", "kernel")]
-        assert [(one.severity, one.about, one.mend) for one in found] == [
+        assert [(one.severity, one.about, one.fix) for one in found] == [
             ("wrong", name, "%gpus 2,3 --restart")
         ]
-        assert ("This process keeps GPU 1" in found[0].what) == (before == "1")
+        assert ("This process keeps GPU 1" in found[0].problem) == (before == "1")
         (outside,) = about(name)
-        assert outside.mend == "gpu_magic.choose('2,3')"
-        assert ("restart Python" in outside.meaning) == (name == "CUDA")
+        assert outside.fix == "gpu_magic.choose('2,3')"
+        assert ("restart Python" in outside.effect) == (name == "CUDA")
 
 
 @pytest.mark.parametrize(("state", "severity"), [(State.FORKED, "wrong"), (State.UNCLEAR, "worth knowing")])
 def test_a_forked_process(state: State, severity: str) -> None:
-    machine, mend = inventory(), 'multiprocessing.set_start_method("spawn", force=True)'
+    machine, fix = inventory(), 'multiprocessing.set_start_method("spawn", force=True)'
     (found,) = check_cuda(Facts(machine, kernel(machine, guard=Guard(state))))
-    assert (found.severity, found.mend) == (severity, mend)
+    assert (found.severity, found.fix) == (severity, fix)

@@ -46,9 +46,9 @@ def serve(root: Path, line: bytes = PYTHON + LAB, place: str = "opt/hub/share/ju
 )
 def test_what_a_server_lacks(tmp_path: Path, has: dict[str, str], lacks: str, installs: str) -> None:
     serve(tmp_path, **has)
-    what, mend = missing_there(read_front_end(BROWSED, tmp_path), "0.11.0") or ("", "")
-    assert lacks in what
-    assert mend == (f"/opt/hub/bin/python -m pip install {installs}" if installs else "")
+    problem, fix = missing_there(read_front_end(BROWSED, tmp_path), "0.11.0") or ("", "")
+    assert lacks in problem
+    assert fix == (f"/opt/hub/bin/python -m pip install {installs}" if installs else "")
 
 
 @pytest.mark.parametrize(
