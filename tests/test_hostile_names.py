@@ -24,7 +24,7 @@ from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.table import Gpus
 from gpu_magic.launch.output import Output, RankFolds
 from gpu_magic.launch.rank_tabs import RankTabs
-from gpu_magic.measure.record import CellUsage, GpuUsage, History, OtherProcess, Sample
+from gpu_magic.measure.record import CellUsage, GpuUsage, History, Sample
 from gpu_magic.panel.widget import fallback
 from gpu_magic.process.drivers import State
 from gpu_magic.process.front_end import Missing
@@ -171,8 +171,6 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "a measured cell's code": lambda text, _: History([usage(text)]),
     "a measured cell's GPU": lambda text, _: History([usage(gpu=text)]),
     "the GPU beside a chart": lambda text, _: usage(gpu=text),
-    "who else worked on a GPU": lambda text, _: usage(others=(OtherProcess(1, text, "tom"),)),
-    "whose process worked on a GPU": lambda text, _: usage(others=(OtherProcess(1, "a.py", text),)),
     "who counted the memory": lambda text, _: usage(peak_by=text),
     "why no GPU was measured": lambda text, _: usage(problem=text),
     "a cell's short line": lambda text, _: html_block(usage(gpu=text).summary(), ""),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from gpu_magic.text import age_text, printable, since_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpu_magic.devices.problems import GpuProblem, Problem
 
@@ -627,7 +627,9 @@ class Counters(NamedTuple):
     energy: float | Unknown = UNKNOWN  # joules of the whole GPU since the driver was loaded
     utilization: int | Unknown = UNKNOWN  # percent, as in `GpuStatus`
     memory: Mapping[int, int | Unknown] | Unknown = UNKNOWN  # bytes of each process, by PID
-    work: Mapping[int, int] | Unknown = UNKNOWN  # percent of the time in which kernels ran, by PID, without 0
+    # The time in which kernels of each process ran, by PID: samples, each with microseconds since 1970, and
+    # percent of the time since the driver's last sample. Without 0.
+    work: Mapping[int, Sequence[tuple[int, int]]] | Unknown = UNKNOWN
 
 
 class Limits(NamedTuple):

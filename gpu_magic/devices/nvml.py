@@ -321,8 +321,9 @@ class Nvml:
         work = _work(handle, since) if running and since else UNKNOWN
         found = []
         for pid, memory in running.items():
-            share = UNKNOWN if work is UNKNOWN else work.get(pid, 0)
-            found.append(GpuProcess(pid, memory=memory, work=share))
+            percents = UNKNOWN if work is UNKNOWN else [percent for _, percent in work.get(pid, ())]
+            most = UNKNOWN if percents is UNKNOWN else max(percents, default=0)
+            found.append(GpuProcess(pid, memory=memory, work=most))
         return tuple(found)
 
 
@@ -396,8 +397,8 @@ def _counters(handle: Any, since: int | None, lister: str, *, with_energy: bool)
     )
 
 
-def _work(handle: Any, since: int) -> dict[int, int] | Unknown:
-    """Return the work of each process on a GPU, in percent."""
+def _work(handle: Any, since: int) -> dict[int, list[tuple[int, int]]] | Unknown:
+    """Return the samples of each process's work on a GPU: microseconds since 1970, and percent."""
     try:
         samples = pynvml.nvmlDeviceGetProcessUtilization(handle, since)
     except pynvml.NVMLError_GpuIsLost:
@@ -406,10 +407,10 @@ def _work(handle: Any, since: int) -> dict[int, int] | Unknown:
         return {}
     except pynvml.NVMLError:
         return UNKNOWN
-    work: dict[int, int] = {}
+    work: dict[int, list[tuple[int, int]]] = {}
     for sample in samples:  # a process can have several
         if sample.smUtil and sample.timeStamp > since:
-            work[sample.pid] = max(sample.smUtil, work.get(sample.pid, 0))
+            work.setdefault(sample.pid, []).append((sample.timeStamp, sample.smUtil))
     return work
 
 

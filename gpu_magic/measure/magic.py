@@ -46,8 +46,8 @@ class GpuTimeMagic:
         %gpu_time report   list the measured cells, the longest first: gpu_magic.history() as a table
 
         The time ends when the GPUs have finished the work of PyTorch, JAX and TensorFlow, as after
-        torch.cuda.synchronize(). For each GPU, %%gpu_time prints the mean utilization, the idle time, the
-        peak memory of this process, how much more memory it has after the cell than before, and the joules
+        torch.cuda.synchronize(). For each GPU, %%gpu_time prints the mean utilization, the peak memory
+        of this process, how much more memory it has after the cell than before, and the joules
         of the whole GPU. %%gpu_time resets the peaks of PyTorch and TensorFlow, so that the cell's peak is
         exact. %gpu_time on does not.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN, Unknown
@@ -19,22 +19,13 @@ from gpu_magic.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-__all__ = ["CellUsage", "GpuUsage", "History", "OtherProcess", "Sample"]
+__all__ = ["CellUsage", "GpuUsage", "History", "Sample"]
 
-_LONGEST_NAME, _MOST_NAMED = 40, 3  # of other processes
 _LONGEST_CODE, _MOST_ROWS = 50, 40  # of a table
 _FEWEST_SAMPLES = 4  # of a chart
 _HEADINGS = ("Cell", "Wall", "CPU", "Busy", "Peak", "Energy", "GPUs", "")
-
-
-class OtherProcess(NamedTuple):
-    """A process of another job: the driver's process number, its name, and its owner."""
-
-    pid: int
-    name: str
-    owner: str
 
 
 class Sample(NamedTuple):
@@ -53,28 +44,25 @@ class GpuUsage:
     ----------
     name
         The name in frameworks: `cuda:0`.
-    gpu, model, uuid
-        Its number, `GPU 3`, its model, and its UUID or else its bus ID. Empty if unknown.
+    gpu, uuid
+        Its number, `GPU 3`, and its UUID or else its bus ID. Empty if unknown.
     busy
         Percent: the mean utilization of the GPU, by all processes. UNKNOWN for a block of less than a second,
         because NVML's figure covers up to a second (`nvmlUtilization_t`: a sixth of a second to a second).
     busy_own
         Percent: the mean share of this process, if the driver counts it.
-    idle
-        Seconds in which the GPU computed nothing.
+    is_shared
+        Whether other processes worked there meanwhile, as far as the driver counts that.
     peak
         The most memory that this process had there, in bytes.
     peak_by
         The source of the peak: a framework, or "driver" for samples of the driver's figure.
     is_exact
         Whether the peak was counted. Samples can miss a short peak.
-    stayed
-        How many bytes more this process has there than before. Negative if it has less.
+    memory_change
+        The change of this process's memory there, in bytes.
     energy
         Joules of the whole GPU, by all processes.
-    others
-        At most eight other processes that worked on it meanwhile. If the driver does not give
-        `GpuProcess.work`, the processes that had memory there.
     samples
         At most 240 readings of the GPU during the block.
 
@@ -82,51 +70,43 @@ class GpuUsage:
 
     name: str
     gpu: str = ""
-    model: str = ""
     uuid: str = ""
     busy: float | Unknown = UNKNOWN
     busy_own: float | Unknown = UNKNOWN
-    idle: float | Unknown = UNKNOWN
+    is_shared: bool = False
     peak: int | Unknown = UNKNOWN
     peak_by: str = ""
     is_exact: bool = False
-    stayed: int | Unknown = UNKNOWN
+    memory_change: int | Unknown = UNKNOWN
     energy: float | Unknown = UNKNOWN
-    others: tuple[OtherProcess, ...] = ()
     samples: tuple[Sample, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as values for JSON, without the samples. UNKNOWN becomes None."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "samples"}
-        values["others"] = [other._asdict() for other in self.others]
         return {name: None if value is UNKNOWN else value for name, value in values.items()}
 
     def _texts(self, wall: float) -> tuple[str, str]:
         """Return the figures as a long and a short text."""
-        busy = share = peak = others = ""
+        busy = share = peak = ""
         memory = "memory unknown"
-        if self.busy is not UNKNOWN and self.idle is not UNKNOWN:
+        if self.busy is not UNKNOWN:
             busy = f"{self.busy:.0f} % busy"
-            if self.others and self.busy_own is not UNKNOWN:
+            if self.is_shared and self.busy_own is not UNKNOWN:
                 share = f" ({self.busy_own:.0f} % by this process)"
-            share += f", idle for {time_text(self.idle)}"
         if self.peak is not UNKNOWN:
             peak = f"peak {'' if self.is_exact else 'about '}{size_text(self.peak)}"
             memory = f"{peak} ({self.peak_by})"
-            if self.stayed is not UNKNOWN:
-                what = f"{size_text(abs(self.stayed))} {'stayed' if self.stayed > 0 else 'freed'}"
-                memory += f", {what if self.stayed else 'nothing stayed'}"
-        if self.others:
-            known = dict.fromkeys(f"{one.name}{f' ({one.owner})' * bool(one.owner)}" for one in self.others)
-            names = [shortened(name, _LONGEST_NAME) for name in known]
-            names[_MOST_NAMED:] = [f"{len(names) - _MOST_NAMED} more"] * (len(names) > _MOST_NAMED)
-            others = f"shared with {listed(names)}"
+            if self.memory_change is not UNKNOWN:
+                size = size_text(abs(self.memory_change))
+                change = f"{size} {'stayed' if self.memory_change > 0 else 'freed'}"
+                memory += f", {change if self.memory_change else 'nothing stayed'}"
         energy = _energy_text(self.energy)
         joules = f"{energy} (whole GPU)" if energy else "energy unknown"
         why = "too short to measure utilization" if wall < 1 else "utilization unknown"
         # No driver reports accelerators without a UUID.
-        long = [f"{busy}{share}" or why, memory, joules, others] if self.uuid else [memory, others]
-        return ", ".join(filter(None, long)), ", ".join(filter(None, [busy, peak, energy, others]))
+        long = [f"{busy}{share}" or why, memory, joules] if self.uuid else [memory]
+        return ", ".join(long), ", ".join(filter(None, [busy, peak, energy]))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -151,8 +131,6 @@ class CellUsage:
         Why nothing is known of GPUs, as a sentence without its full stop. Else empty.
     has_failed
         Whether it ended with an error.
-    versions
-        The versions of the driver (`driver`), of Python, gpu_magic and the frameworks.
     simulated
         The profile, if the GPUs are simulated.
 
@@ -167,7 +145,6 @@ class CellUsage:
     gpus: tuple[GpuUsage, ...] = ()
     problem: str = ""
     has_failed: bool = False
-    versions: Mapping[str, str] = field(default_factory=dict)
     simulated: str = ""
 
     @property
@@ -184,15 +161,11 @@ class CellUsage:
     def to_dict(self) -> dict[str, Any]:
         """Return the record as values for JSON, without the samples. UNKNOWN becomes None."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return values | {"gpus": [gpu.to_dict() for gpu in self.gpus], "versions": dict(self.versions)}
+        return values | {"gpus": [gpu.to_dict() for gpu in self.gpus]}
 
     def metadata(self) -> dict[str, Any]:
-        """Return the record for a notebook's file, without code and without names of other users."""
-        values = self.to_dict()
-        for gpu in values["gpus"]:
-            gpu["others"] = len(gpu["others"])
-        del values["code"]
-        return values
+        """Return the record for a notebook's file, without code."""
+        return {name: value for name, value in self.to_dict().items() if name != "code"}
 
     def summary(self) -> str:
         """Return the record as one short line, without unknown figures."""
@@ -270,8 +243,7 @@ class History(list[CellUsage]):
         rows = []
         for values in (usage.to_dict() for usage in self):
             gpus = values.pop("gpus")
-            del values["versions"]
-            rows += [values | {name: gpu[name] for name in gpu if name != "others"} for gpu in gpus or [{}]]
+            rows += [values | gpu for gpu in gpus or [{}]]
         return pd.DataFrame(rows)
 
     def __repr__(self) -> str:

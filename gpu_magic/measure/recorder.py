@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import resource
-import sys
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 from weakref import WeakSet
 
-from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, Unknown, sum_of
+from gpu_magic.devices.model import UNKNOWN, Gpu, Unknown, sum_of
 from gpu_magic.errors import GpuMagicError, MeasurementError
 from gpu_magic.frameworks import imported
-from gpu_magic.measure.record import CellUsage, GpuUsage, History, OtherProcess, Sample
+from gpu_magic.measure.record import CellUsage, GpuUsage, History, Sample
 from gpu_magic.process.drivers import driver, probe
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.sampler import Sampler
@@ -28,16 +26,17 @@ from gpu_magic.public import public
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from gpu_magic.frameworks.base import MemoryPool
 
 __all__ = ["Block", "GpuTime", "Reading", "gpu_time", "history", "read", "recorder"]
 
-_MOST_KEPT, _MOST_READINGS, _MOST_OTHERS = 1000, 240, 8
+_MOST_KEPT, _MOST_READINGS = 1000, 240
 SECONDS = 1 / 10  # between two readings. The driver updates its counters no more often
 # The shortest and the longest period that the driver's utilization covers (`nvmlUtilization_t`).
 PERIOD = (1 / 6, 1.0)
+_LATE = 1.5  # times the driver's period: how late its next sample can be
 _MACHINE_SECONDS = 60.0  # the reader keeps names and UUIDs as long
 
 
@@ -125,39 +124,69 @@ class GpuTime:
             self._is_running = False
 
 
+class Work(NamedTuple):
+    """A sample of how much a process has kept a GPU busy since its last sample."""
+
+    pid: int
+    at: float  # seconds of time.perf_counter()
+    percent: int
+
+
 @dataclass(slots=True)
 class Reading:
     """The figures at one moment, by a device's UUID or its name in frameworks. No entry: unknown."""
 
-    at: float
+    at: float  # seconds of time.perf_counter()
+    has_driver: bool = False  # a driver has answered
     energy: dict[str, float] = field(default_factory=dict)  # joules so far
     busy: dict[str, int] = field(default_factory=dict)  # percent
-    own: dict[str, int] = field(default_factory=dict)  # percent, by this process
+    work: dict[str, list[Work]] = field(default_factory=dict)  # of this process
+    others: dict[str, float] = field(default_factory=dict)  # when other processes last worked
     memory: dict[str, int] = field(default_factory=dict)  # bytes of this process
-    others: dict[str, list[OtherProcess]] = field(default_factory=dict)
     pools: dict[tuple[str, str], MemoryPool] = field(default_factory=dict)  # by framework, and name
+
+    def add_memory(self, uuid: str, sizes: Mapping[int, int | Unknown]) -> None:
+        """Add this process's memory on a device, given the bytes of each process there."""
+        reader = current().reader
+        total = sum_of((reader.look_up(pid).is_this_process, size) for pid, size in sizes.items())
+        if total is not UNKNOWN:
+            self.memory[uuid] = total
+
+    def add_work(self, uuid: str, work: Mapping[int, Sequence[tuple[int, int]]], clock: float) -> None:
+        """Add the work on a device, given the driver's samples of each process. `clock` is the time now."""
+        processes = {pid: current().reader.look_up(pid) for pid in work}
+        samples = [
+            Work(pid, self.at - (clock - at / 1e6), percent)
+            for pid, found in work.items()
+            for at, percent in found
+            if at / 1e6 <= clock  # not from before the clock was set back
+        ]
+        if all(process.is_this_process is not UNKNOWN for process in processes.values()):
+            self.work[uuid] = [one for one in samples if processes[one.pid].is_this_process is True]
+        for one in samples:
+            who = processes[one.pid]
+            if who.is_this_process is False and who.owner is not UNKNOWN and not who.is_mps_server:
+                self.others[uuid] = max(one.at, self.others.get(uuid, one.at))
 
 
 def read(uuids: Collection[str], since: float | None, *, with_energy: bool = True) -> Reading:
-    """Read the driver and the frameworks now. Without `since`, read only the driver's energy and memory."""
-    reading, reader = Reading(time.perf_counter()), current().reader
-    after = None if since is None else int(since * 1e6)
-    for uuid, one in reader.counters(uuids, after, with_energy=with_energy).items():
-        memory, work = ({} if told is UNKNOWN else told for told in (one.memory, one.work))
-        processes = {pid: reader.look_up(pid) for pid in {**memory, **work}}
-        for known, told in ((reading.energy, one.energy), (reading.busy, one.utilization)):
-            if told is not UNKNOWN:
-                known[uuid] = told  # type: ignore[assignment] # utilization is an int
-        for known, figures in ((reading.memory, one.memory), (reading.own, one.work)):
-            if (total := _own(figures, processes)) is not UNKNOWN:
-                known[uuid] = total
-        # If the driver does not count work, each process with memory may work. Skip that before a block.
-        others = reading.others[uuid] = []
-        for pid in memory if one.work is UNKNOWN and since is not None else work:
-            who = processes[pid]
-            name, owner = ("" if text is UNKNOWN else str(text) for text in (who.name, who.owner))
-            if who.is_this_process is False and who.owner is not UNKNOWN and not who.is_mps_server:
-                others.append(OtherProcess(pid, name or "a process", owner))
+    """Read the driver and the frameworks now.
+
+    `since` is the time of the last reading. Without it, the driver is asked only for energy and memory.
+    """
+    reading, clock = Reading(time.perf_counter()), time.time()
+    # The driver's clock may have been set since. It can also publish a sample late.
+    after = None if since is None else int((clock - (reading.at - since) - PERIOD[1]) * 1e6)
+    for uuid, counters in current().reader.counters(uuids, after, with_energy=with_energy).items():
+        reading.has_driver = True
+        if counters.energy is not UNKNOWN:
+            reading.energy[uuid] = counters.energy
+        if counters.utilization is not UNKNOWN:
+            reading.busy[uuid] = counters.utilization
+        if counters.memory is not UNKNOWN:
+            reading.add_memory(uuid, counters.memory)
+        if counters.work is not UNKNOWN:
+            reading.add_work(uuid, counters.work, clock)
     for framework in imported():
         with contextlib.suppress(Exception):  # after a CUDA error, each call can raise it again
             for device, pool in framework.pools().items():
@@ -167,15 +196,6 @@ def read(uuids: Collection[str], since: float | None, *, with_energy: bool = Tru
     return reading
 
 
-def _own(
-    figures: Mapping[int, int | Unknown] | Unknown, processes: Mapping[int, GpuProcess]
-) -> int | Unknown:
-    """Return the sum for this process. UNKNOWN if process numbers are hidden, as in a container."""
-    if figures is UNKNOWN:
-        return UNKNOWN
-    return sum_of((processes[pid].is_this_process, figure) for pid, figure in figures.items())
-
-
 class Block:
     """A measured block: some of its readings, with the first and the last, and totals of all readings."""
 
@@ -183,19 +203,17 @@ class Block:
         self.devices, self.readings = devices, [first]
         self._added, self._stride = 0, 1  # a long block keeps one of `_stride` readings
         self._most = dict(first.memory)
-        self._rates: dict[str, dict[str, tuple[int, int]]] = {"busy": {}, "own": {}}  # sums and counts
-        self._worked: set[str] = set()
-        self._others: defaultdict[str, dict[OtherProcess, None]] = defaultdict(dict)
+        self._busy: dict[str, tuple[int, int]] = {}  # sums and counts
+        self._work: dict[str, float] = {}  # seconds in which this process kept each device busy
+        self._work_unknown: set[str] = set()  # devices for which a reading does not tell
+        # The last sample of each process on each device, and how many seconds it covers.
+        self._sampled: dict[tuple[str, int], tuple[Work, float]] = {}
+        self._shared: set[str] = set()
         # The frameworks' peaks before the block, and the higher ones in the block.
         self._before = {key: pool.peak or 0 for key, pool in first.pools.items()}
         self._peaks: dict[tuple[str, str], int] = {}
         self._pools = dict.fromkeys(first.pools)  # all that were seen, because one may not answer at the end
         self.started, self.cpu, self.began = time.time(), _cpu_time(), time.perf_counter()
-
-    @property
-    def since(self) -> float:
-        """The start by the present clock, which may have been set during the block."""
-        return time.time() - (time.perf_counter() - self.began)
 
     def add(self, reading: Reading) -> None:
         """Add a reading. The latest reading is the last of `readings`."""
@@ -210,14 +228,36 @@ class Block:
         self._pools |= dict.fromkeys(reading.pools)
         for device, size in reading.memory.items():
             self._most[device] = max(size, self._most.get(device, 0))
-        for uuid, others in reading.others.items():
-            self._others[uuid] |= dict.fromkeys(others)
-        self._worked |= {uuid for uuid, percent in reading.own.items() if percent}
+        self._work_unknown |= self.devices.keys() - reading.work.keys()
+        for uuid, samples in reading.work.items():
+            self._add_work(uuid, samples)
+        self._shared |= {uuid for uuid, at in reading.others.items() if at > self.began}
         if reading.at - self.began >= PERIOD[0]:  # an earlier figure also covers time before the block
-            for kind, sums in self._rates.items():
-                for uuid, percent in getattr(reading, kind).items():
-                    total, count = sums.get(uuid, (0, 0))
-                    sums[uuid] = total + percent, count + 1
+            for uuid, percent in reading.busy.items():
+                total, count = self._busy.get(uuid, (0, 0))
+                self._busy[uuid] = total + percent, count + 1
+
+    def _add_work(self, uuid: str, samples: Sequence[Work]) -> None:
+        """Add up work. A sample covers the time since the last one of its process.
+
+        The driver gives no sample of a process that rests. So after a pause, a sample covers as much time as
+        the last one.
+        """
+        for sample in sorted(samples, key=lambda sample: sample.at):
+            last, covered = self._sampled.get((uuid, sample.pid), (None, PERIOD[0]))
+            seconds = sample.at - (self.began if last is None else last.at)
+            if seconds > 0:  # not yet added, and not from before the block
+                covered = seconds if seconds <= PERIOD[1] * _LATE else covered
+                self._sampled[uuid, sample.pid] = sample, covered
+                self._work[uuid] = self._work.get(uuid, 0.0) + sample.percent / 100 * covered
+
+    def _own_share(self, uuid: str) -> float:
+        """Return how much this process has kept a device busy until the last reading, in percent."""
+        seconds, end = self._work.get(uuid, 0.0), self.readings[-1].at
+        for (of, _), (sample, covered) in self._sampled.items():
+            if of == uuid and end - sample.at <= covered * _LATE:  # the driver's next sample comes later
+                seconds += sample.percent / 100 * (end - sample.at)
+        return seconds / (end - self.began) * 100
 
     def note_peaks(self, reading: Reading, reset: Collection[str] = ()) -> None:
         """Keep the frameworks' peaks in the block so far. The frameworks in `reset` have reset theirs."""
@@ -239,16 +279,17 @@ class Block:
             peak, default = self._most.get(uuid, UNKNOWN), UNKNOWN
             key, by, is_exact = uuid, "driver", False
         before, after = first.memory.get(key, default), last.memory.get(key, UNKNOWN)
-        stayed = UNKNOWN if before is UNKNOWN or after is UNKNOWN else after - before
+        change = UNKNOWN if before is UNKNOWN or after is UNKNOWN else after - before
         least = before if only_touched and before is not UNKNOWN else 0
-        has_memory = (peak is not UNKNOWN and peak > least) or stayed not in (0, UNKNOWN)
+        has_memory = (peak is not UNKNOWN and peak > least) or change not in (0, UNKNOWN)
         made = [sum(one.pools[p].allocations or 0 for p in pools if p in one.pools) for one in (first, last)]
-        if not (has_memory or uuid in self._worked or made[1] > made[0]):
+        if not (has_memory or uuid in self._work or made[1] > made[0]):
             return None
-        busy, own = (
-            sums[uuid][0] / sums[uuid][1] if uuid in sums and wall >= PERIOD[1] else UNKNOWN
-            for sums in self._rates.values()
-        )
+        busy: float | Unknown = UNKNOWN
+        if wall >= PERIOD[1] and uuid in self._busy:
+            busy = self._busy[uuid][0] / self._busy[uuid][1]
+        is_known = wall >= PERIOD[1] and uuid not in self._work_unknown
+        own: float | Unknown = self._own_share(uuid) if is_known else UNKNOWN
         # A counter that has not increased was not updated, or was reset.
         then, now = (one.energy.get(uuid, UNKNOWN) for one in (first, last))
         energy: float | Unknown = UNKNOWN
@@ -258,13 +299,12 @@ class Block:
             device,
             busy=busy,
             busy_own=own,
-            idle=UNKNOWN if busy is UNKNOWN else wall * (1 - busy / 100),
+            is_shared=uuid in self._shared,
             peak=peak,
             peak_by="" if peak is UNKNOWN else by,
             is_exact=is_exact,
-            stayed=stayed,
+            memory_change=change,
             energy=energy,
-            others=tuple(self._others[uuid])[:_MOST_OTHERS],
             samples=tuple(
                 Sample(
                     max(0.0, one.at - self.began), one.memory.get(key, default), one.busy.get(uuid, UNKNOWN)
@@ -291,7 +331,7 @@ class Recorder:
         devices, _ = self._find_machine()
         _synchronize()
         first = read(devices, None)
-        if devices and not first.others:  # `%unload_ext` has closed the driver's library
+        if devices and not first.has_driver:  # `%unload_ext` has closed the driver's library
             self._machine = None
             devices, _ = self._find_machine()
             first = read(devices, None)
@@ -324,7 +364,7 @@ class Recorder:
             with self._lock:
                 self._running.discard(block)
         wall, cpu = time.perf_counter() - block.began, _cpu_time()
-        last = read(block.devices, block.since)
+        last = read(block.devices, block.readings[-1].at)
         block.add(last)
         block.note_peaks(last)
         # Use the present names, because the block can have chosen GPUs.
@@ -334,9 +374,6 @@ class Recorder:
         # Accelerators that the driver does not report
         devices += map(GpuUsage, sorted({name for _, name in last.pools} - {one.name for one in devices}))
         gpus = (block.usage(device, wall, only_touched=only_touched) for device in devices)
-        versions = {"driver": snapshot.driver_version, "Python": platform.python_version()}
-        for name, module in (("gpu_magic", "gpu_magic"), *((one.name, one.module) for one in imported())):
-            versions[name] = getattr(sys.modules.get(module), "__version__", UNKNOWN)
         return CellUsage(
             cell=cell,
             code=code,
@@ -347,7 +384,6 @@ class Recorder:
             gpus=tuple(gpu for gpu in gpus if gpu is not None),
             problem=snapshot.problem.what if snapshot.problem else "",
             has_failed=has_failed,
-            versions={name: str(version) for name, version in versions.items() if version is not UNKNOWN},
             simulated=snapshot.simulated,
         )
 
@@ -359,9 +395,7 @@ class Recorder:
             snapshot = Snapshot.take(current(), probe())
             # Leave out split GPUs, because work runs only on their instances.
             found = {
-                one.identity: GpuUsage(
-                    "", one.label, "" if one.name is UNKNOWN else str(one.name), one.identity
-                )
+                one.identity: GpuUsage("", one.label, one.identity)
                 for one in snapshot.devices
                 if not (isinstance(one, Gpu) and one.is_split)
             }
@@ -382,7 +416,7 @@ class Recorder:
             with contextlib.suppress(GpuMagicError):  # the simulation's description changed
                 uuids = {uuid for block in running for uuid in block.devices}
                 # Without energy, which is slow to read and needed only at a block's start and end.
-                reading = read(uuids, min(block.since for block in running), with_energy=False)
+                reading = read(uuids, min(block.readings[-1].at for block in running), with_energy=False)
                 with self._lock:
                     for block in self._running.intersection(running):
                         block.add(reading)

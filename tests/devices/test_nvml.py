@@ -173,7 +173,8 @@ def test_more_processes_than_one_call_lists_are_all_read(nvml: Nvml) -> None:
         )
         assert mine.is_this_process
         counters = nvml.counters([gpu.uuid], 0)[gpu.uuid]
-        assert counters.work == dict.fromkeys([one.pid for one in workers], 1)
+        assert counters.work is not UNKNOWN
+        assert counters.work.keys() == {one.pid for one in workers}
         assert counters.memory == {one.pid: one.memory for one in (*workers, hidden, mine)}
 
 
@@ -366,7 +367,9 @@ def test_energy_work_and_memory_are_counted(nvml: Nvml) -> None:
             found = read(nvml, machine)
             assert {name for name in found._fields if getattr(found, name) is UNKNOWN} == {figure}
     assert before.memory == {os.getpid(): 12 * GIB, other.pid: UNKNOWN}
-    assert before.work == {os.getpid(): 60}  # the other one holds memory and does nothing
+    assert before.work is not UNKNOWN
+    found = {pid: [percent for _, percent in samples] for pid, samples in before.work.items()}
+    assert found == {os.getpid(): [60]}  # the other one holds memory and does nothing
     assert before.utilization == pytest.approx(60, abs=12)
     assert float(after.energy) - float(before.energy) == pytest.approx(watts, rel=0.2)  # type: ignore[arg-type]
     assert (first.memory, first.utilization, first.work) == (before.memory, UNKNOWN, UNKNOWN)
@@ -380,4 +383,4 @@ def test_work_from_before_the_block_does_not_count(nvml: Nvml, monkeypatch: pyte
     with simulate("1xA100-80GB") as machine:
         nvml.inventory()
         monkeypatch.setattr(pynvml, WORK, lambda *_: samples)
-        assert read(nvml, machine, 100).work == {3: 50}
+        assert read(nvml, machine, 100).work == {3: [(101, 50)]}

@@ -10,17 +10,18 @@ import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pynvml
 import pytest
 
 import gpu_magic
-from gpu_magic.devices.model import UNKNOWN, GpuProcess, Unknown
+from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.frameworks.base import MemoryPool
 from gpu_magic.measure import recorder as module
-from gpu_magic.measure.record import CellUsage, GpuUsage, History, OtherProcess, Sample
-from gpu_magic.measure.recorder import Block, Reading, recorder
+from gpu_magic.measure.record import CellUsage, GpuUsage, History, Sample
+from gpu_magic.measure.recorder import Block, Reading, Work, recorder
 from gpu_magic.testing import Machine, simulate
 from tests.machine import CARDS, Driver, environment
 from tests.processes import until
@@ -56,31 +57,43 @@ def measure(seconds: float = 0.0) -> CellUsage:
 
 
 def test_all_figures_of_the_gpu_that_was_used(machine: Machine) -> None:
+    machine.gpus[0].run("nvidia-cuda-mps-server", "root", GIB, work=5)  # it works for others
+    assert not measure(LONG).gpus[0].is_shared
     machine.gpus[0].run("train.py", "chen", 20 * GIB, work=20)
-    machine.gpus[0].run("idle.py", "tom", 20 * GIB)  # it only holds memory
-    machine.gpus[0].run("nvidia-cuda-mps-server", "root", GIB, work=5)  # it works for the others
     usage = measure(LONG)
     (gpu,) = usage.gpus  # this process has nothing on the other one
-    assert (gpu.name, gpu.gpu, gpu.model) == ("cuda:0", "GPU 0", "NVIDIA A100-SXM4-80GB")
+    assert (gpu.name, gpu.gpu) == ("cuda:0", "GPU 0")
     assert usage.wall >= LONG
     assert gpu.busy == pytest.approx(85, abs=12)
-    assert gpu.busy_own == pytest.approx(60)
-    assert gpu.idle == pytest.approx(usage.wall * (1 - gpu.busy / 100))  # type: ignore[operator]
-    assert (gpu.peak, gpu.peak_by, gpu.is_exact, gpu.stayed) == (12 * GIB, "driver", False, 0)
-    assert [(other.name, other.owner) for other in gpu.others] == [("train.py", "chen")]
+    assert 0 < gpu.busy_own <= 60  # type: ignore[operator]
+    assert gpu.is_shared
+    assert (gpu.peak, gpu.peak_by, gpu.is_exact, gpu.memory_change) == (12 * GIB, "driver", False, 0)
     assert 0 < gpu.energy < 400 * (usage.wall + 60)  # type: ignore[operator] # of 400 W at most
-    assert (usage.versions["driver"], usage.simulated) == ("580.65.06", "2xA100-80GB")
+    assert usage.simulated == "2xA100-80GB"
     assert gpu_magic.history()[-1] is usage
+
+
+def test_the_share_of_this_process_is_a_mean_and_not_its_highest(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver keeps the samples of the last seconds, and tells those that it is asked for, again and again."""
+    load = [time.time_ns() // 1000 + step * 20_000 for step in range(1, 11)]  # a fifth of a second
+    samples = [SimpleNamespace(pid=os.getpid(), timeStamp=at, smUtil=100) for at in load]
+
+    def work(_: object, since: int) -> list[SimpleNamespace]:
+        return [one for one in samples if since < one.timeStamp <= time.time_ns() // 1000]
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetProcessUtilization", work)
+    gpu = measure(1.0).gpus[0]
+    assert 0 < gpu.busy_own < 30  # type: ignore[operator]
 
 
 def test_what_a_driver_does_not_give_is_unknown_and_never_zero(machine: Machine) -> None:
     for what in ("TotalEnergyConsumption", "ProcessUtilization", "UtilizationRates"):
         machine.gpus[0].fail(f"nvmlDeviceGet{what}", pynvml.NVML_ERROR_NOT_SUPPORTED)
-    machine.gpus[0].run("idle.py", "tom", 20 * GIB)
     (gpu,) = measure(LONG).gpus
-    assert (gpu.busy, gpu.busy_own, gpu.idle, gpu.energy) == (UNKNOWN,) * 4
+    assert (gpu.busy, gpu.busy_own, gpu.energy) == (UNKNOWN,) * 3
     assert gpu.peak == 12 * GIB
-    assert [other.name for other in gpu.others] == ["idle.py"]  # nobody tells who works, so all with memory
     machine.gpus[0].fail("nvmlDeviceGetComputeRunningProcesses", pynvml.NVML_ERROR_NOT_SUPPORTED)
     assert measure().gpus == ()
 
@@ -95,7 +108,7 @@ def test_without_a_driver_the_times_are_told_and_why_there_are_no_gpus() -> None
 
 def test_what_stays_and_what_a_gpu_that_is_lost_leaves(machine: Machine) -> None:
     first = machine.gpus[0]
-    for is_lost, stayed in ((False, 3 * GIB), (True, UNKNOWN)):
+    for is_lost, change in ((False, 3 * GIB), (True, UNKNOWN)):
         first.processes[0].memory = 12 * GIB
         with gpu_magic.gpu_time() as measured:
             first.processes[0].memory = 20 * GIB
@@ -106,7 +119,7 @@ def test_what_stays_and_what_a_gpu_that_is_lost_leaves(machine: Machine) -> None
             if is_lost:
                 first.lose()
         (gpu,) = measured.usage.gpus
-        assert (gpu.peak, gpu.stayed) == (20 * GIB, stayed)
+        assert (gpu.peak, gpu.memory_change) == (20 * GIB, change)
         assert not is_lost or gpu.energy is UNKNOWN
 
 
@@ -152,19 +165,18 @@ def test_a_forked_child_measures_for_itself_and_leaves_its_parents_block(machine
     assert os.waitstatus_to_exitcode(status) == 7
 
 
-def test_a_clock_that_is_set_back_hides_nobody(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine.gpus[0].run("train.py", "chen", 20 * GIB, work=20)
+def test_a_clock_that_is_set_back_hides_no_work(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     before = time.time
     with gpu_magic.gpu_time() as measured:
         monkeypatch.setattr(time, "time", lambda: before() - 3600)
         monkeypatch.setattr(time, "time_ns", lambda: int((before() - 3600) * 1e9))
         time.sleep(LONG)
-    assert [other.name for other in measured.usage.gpus[0].others] == ["train.py"]
+    assert measured.usage.gpus[0].busy_own > 0  # type: ignore[operator]
 
 
 # From here on readings are given.
 
-DEVICE = GpuUsage("cuda:0", "GPU 0", "A100", "GPU-1")
+DEVICE = GpuUsage("cuda:0", "GPU 0", "GPU-1")
 
 
 def block_of(*readings: Reading, reset: tuple[str, ...] = ()) -> Block:
@@ -184,7 +196,8 @@ def used(block: Block, wall: float = 1.0) -> GpuUsage:
 
 def reading(at: float, *, busy: int = 0, memory: int = GIB, **pools: MemoryPool) -> Reading:
     """Return a reading of one device, and of frameworks' pools on it."""
-    told = Reading(at, busy={"GPU-1": busy}, own={"GPU-1": busy}, memory={"GPU-1": memory})
+    work = [Work(7, at, busy)] if busy else []
+    told = Reading(at, busy={"GPU-1": busy}, work={"GPU-1": work}, memory={"GPU-1": memory})
     if pools:
         told.memory["cuda:0"] = sum(pool.used for pool in pools.values())
         told.pools = {(name, "cuda:0"): pool for name, pool in pools.items()}
@@ -205,11 +218,8 @@ def peaks(*counted: int | None) -> list[Reading]:
     return [reading(at, JAX=one) for at, one in enumerate(pools)]
 
 
-def of_jax(peak: int, stayed: int | Unknown = 0, *, is_exact: bool = False) -> dict[str, object]:
-    return {"peak": peak * GIB, "is_exact": is_exact, "peak_by": "JAX", "stayed": stayed}
-
-
-JOB = OtherProcess(7, "train.py", "chen")
+def of_jax(peak: int, change: int | Unknown = 0, *, is_exact: bool = False) -> dict[str, object]:
+    return {"peak": peak * GIB, "is_exact": is_exact, "peak_by": "JAX", "memory_change": change}
 
 
 @pytest.mark.parametrize(
@@ -226,8 +236,6 @@ JOB = OtherProcess(7, "train.py", "chen")
         # One that does not answer at the end has not given memory back; it can have been imported in the block.
         ([*peaks(3, 3), reading(2)], "", of_jax(2, UNKNOWN)),
         ([reading(0), *peaks(3), reading(2)], "", of_jax(2, UNKNOWN)),
-        # Who worked is named though it has ended since.
-        ([reading(0), replace(reading(1), others={"GPU-1": [JOB]}), reading(2)], "", {"others": (JOB,)}),
     ],
 )
 def test_what_readings_tell(readings: list[Reading], reset: str, expected: dict[str, object]) -> None:
@@ -244,10 +252,42 @@ def test_how_busy_a_gpu_was_before_the_block_does_not_count(
     monkeypatch.setattr(module, "PERIOD", (1 / 6, 1.0))
     block = block_of(reading(-0.1), reading(at, busy=100), reading(0.7, busy=20), reading(1.3, busy=40))
     usage = used(block, 1.3)
-    assert usage.busy == usage.busy_own == pytest.approx(expected)
+    assert usage.busy == pytest.approx(expected)
     for wall, knows in ((0.99, False), (1.0, True)):  # of less than the driver's period it is not known
         usage = used(block, wall)
-        assert [one is not UNKNOWN for one in (usage.busy, usage.busy_own, usage.idle)] == [knows] * 3
+        assert [one is not UNKNOWN for one in (usage.busy, usage.busy_own)] == [knows] * 2
+
+
+def ten_seconds(*work: Work) -> list[Reading]:
+    """Return readings every tenth of a second, of a driver that tells each sample late, and more than once."""
+    times = [step / 10 for step in range(101)]
+    known = {at: [one for one in work if at - 0.5 < one.at <= at - 0.05] for at in times}
+    return [Reading(at, work={"GPU-1": known[at]}, memory={"GPU-1": GIB}) for at in times]
+
+
+SAMPLED = [step / 6 for step in range(1, 61)]
+
+
+@pytest.mark.parametrize(
+    ("work", "share"),
+    [
+        ([Work(7, at, 100) for at in SAMPLED if at <= 2], 20),  # load, then rest
+        ([Work(7, at, 50) for at in SAMPLED if at > 8], 10),  # rest, then load
+        ([Work(pid, at + 0.3, 30) for pid in (7, 8) for at in range(10)], 60),  # this process and its child
+        ([Work(7, -0.1, 100)], 0),  # from before the block
+        ([], 0),
+    ],
+)
+def test_the_share_of_this_process_is_its_work_over_the_time(
+    work: list[Work], share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PERIOD", (1 / 6, 1.0))
+    assert used(block_of(*ten_seconds(*work)), 10.0).busy_own == pytest.approx(share, abs=1)
+
+
+def test_the_share_of_this_process_is_unknown_if_one_reading_does_not_tell() -> None:
+    first, *others = ten_seconds(Work(7, 1.0, 100))
+    assert used(block_of(first, *others[:50], Reading(9.9), *others), 10.0).busy_own is UNKNOWN
 
 
 def test_a_long_block_keeps_few_readings_and_every_peak() -> None:
@@ -261,8 +301,11 @@ def test_a_long_block_keeps_few_readings_and_every_peak() -> None:
     assert max(later - one for one, later in pairwise(times)) < 1
 
 
-def test_where_the_drivers_numbers_are_not_ours_one_that_is_nobodys_can_be_this_process() -> None:
-    assert module._own({7: GIB}, {7: GpuProcess(7)}) is UNKNOWN
+def test_in_a_container_a_process_of_nobody_can_be_this_one() -> None:
+    with simulate("1xA100-80GB") as machine:
+        machine.gpus[0].run("", UNKNOWN, GIB, work=60)
+        found = module.read([machine.gpus[0].uuid], gpu_magic.gpus() and time.perf_counter())
+    assert (found.has_driver, found.memory, found.work) == (True, {}, {})
 
 
 class Pretended:
@@ -305,7 +348,7 @@ def test_the_peak_of_frameworks_on_one_device_through_a_block_within(
     assert inner.usage.wall < outer.usage.wall
     for measured, peak in ((inner, 7 * GIB), (outer, 32 * GIB)):
         (gpu,) = (gpu for gpu in measured.usage.gpus if not gpu.uuid)
-        assert (gpu.name, gpu.peak, gpu.is_exact, gpu.stayed) == ("pretend:0", peak, True, 2 * GIB)
+        assert (gpu.name, gpu.peak, gpu.is_exact, gpu.memory_change) == ("pretend:0", peak, True, 2 * GIB)
 
 
 def test_a_block_within_itself_is_refused_and_measured_again_later(machine: Machine) -> None:
@@ -391,10 +434,8 @@ def test_joules_are_zeus_joules(native: Path, tmp_path: Path) -> None:
 
 # What is shown
 
-GPU = GpuUsage("cuda:0", "GPU 2", "A100", "GPU-1", 80.0, 60.0, 0.4, 12 * GIB, "driver", False, 0, 532.4)
-USAGE = CellUsage(3, "train()", 0.0, 2.0, 1.0, 0.5, (GPU,), versions={"driver": "580.65.06"})
-CHEN = OtherProcess(7, "train\n\x1b[31m.py", "chen")
-JOBS = tuple(OtherProcess(pid, f"job{pid}", "") for pid in range(5))
+GPU = GpuUsage("cuda:0", "GPU 2", "GPU-1", 80.0, 60.0, False, 12 * GIB, "driver", False, 0, 532.4)
+USAGE = CellUsage(3, "train()", 0.0, 2.0, 1.0, 0.5, (GPU,))
 
 
 def of(usage: CellUsage = USAGE, **gpu: Any) -> CellUsage:
@@ -405,15 +446,14 @@ def of(usage: CellUsage = USAGE, **gpu: Any) -> CellUsage:
 @pytest.mark.parametrize(
     ("gpu", "says"),
     [
-        ({}, "80 % busy, idle for 400 ms, peak about 12.0 GiB (driver), nothing stayed, 532 J (whole GPU)"),
+        ({}, "80 % busy, peak about 12.0 GiB (driver), nothing stayed, 532 J (whole GPU)"),
         ({"busy": UNKNOWN, "energy": UNKNOWN}, "utilization unknown, peak about 12.0 GiB (driver), noth"),
         ({"energy": UNKNOWN}, "nothing stayed, energy unknown"),
-        ({"others": (CHEN,)}, "80 % busy (60 % by this process), idle for"),
-        ({"others": (CHEN,)}, "shared with train��[31m.py (chen)"),
-        ({"others": JOBS}, "shared with job0, job1, job2 and 2 more"),
-        ({"peak": UNKNOWN}, "idle for 400 ms, memory unknown, 532 J"),
-        ({"is_exact": True, "peak_by": "JAX", "stayed": -GIB}, "peak 12.0 GiB (JAX), 1.0 GiB freed"),
-        ({"energy": 0.236, "stayed": 6 << 20}, "6.0 MiB stayed, 0.24 J (whole GPU)"),
+        ({"is_shared": True}, "80 % busy (60 % by this process), peak"),
+        ({"is_shared": True, "busy_own": UNKNOWN}, "80 % busy, peak"),
+        ({"peak": UNKNOWN}, "80 % busy, memory unknown, 532 J"),
+        ({"is_exact": True, "peak_by": "JAX", "memory_change": -GIB}, "peak 12.0 GiB (JAX), 1.0 GiB freed"),
+        ({"energy": 0.236, "memory_change": 6 << 20}, "6.0 MiB stayed, 0.24 J (whole GPU)"),
     ],
 )
 def test_the_line_of_a_gpu(gpu: dict[str, Any], says: str) -> None:
@@ -436,13 +476,13 @@ def test_a_line_for_each_gpu_and_for_none_why() -> None:
     assert short == "[3] 2 s · cuda:0 = GPU 2: 80 % busy, peak about 12.0 GiB · cuda:1: used"
 
 
-def test_json_has_null_for_unknown_and_metadata_has_no_names() -> None:
-    usage = of(energy=UNKNOWN, others=(CHEN,), samples=(Sample(0.0, 1, 2),))
-    (gpu,) = json.loads(json.dumps(usage.to_dict()))["gpus"]
-    assert (gpu["energy"], gpu["busy"], gpu["others"][0]["owner"]) == (None, 80.0, "chen")
+def test_json_has_null_for_unknown_and_metadata_has_no_code() -> None:
+    usage = of(energy=UNKNOWN, samples=(Sample(0.0, 1, 2),))
+    values = json.loads(json.dumps(usage.to_dict()))
+    (gpu,) = values["gpus"]
+    assert (gpu["energy"], gpu["busy"], values["code"]) == (None, 80.0, "train()")
     assert "samples" not in gpu
-    assert usage.metadata()["gpus"][0]["others"] == 1
-    assert not {"train", "chen"} & set(json.dumps(usage.metadata()).replace("()", "").split('"'))
+    assert usage.metadata() == {name: value for name, value in usage.to_dict().items() if name != "code"}
 
 
 def test_a_chart_has_no_point_where_nothing_was_known() -> None:
