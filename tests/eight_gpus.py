@@ -1,7 +1,7 @@
 """A framework that exists in the tests only, with arrays on eight GPUs of CUDA.
 
-It is registered by an entry point, as another package's plug-in is. Nothing here needs a GPU, so it can stand on
-a simulated machine in the test's own process.
+It is added to those that gpu_magic knows. Nothing here needs a GPU, so it can stand on a simulated machine in the
+test's own process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NoMemoryError(RuntimeError):
 
 
 class EightGpus(Framework):
-    """The plug-in. Its memory is what is set here."""
+    """The framework. Its memory is what is set here."""
 
     name = "EightGpus"
     module = __name__
@@ -122,33 +122,29 @@ def _call_cuda() -> None:
 
 
 @contextlib.contextmanager
-def installed(folder: Path, plugins: Mapping[str, str]) -> Iterator[None]:
-    """Install plug-ins into a folder on the path, for the length of a `with` block, as other packages do."""
-    metadata = folder / "fakes-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: fakes\nVersion: 1.0\n")
-    lines = [f"{module} = {place}" for module, place in plugins.items()]
-    (metadata / "entry_points.txt").write_text("\n".join([f"[{frameworks.GROUP}]", *lines, ""]))
+def installed(folder: Path, places: Mapping[str, str]) -> Iterator[None]:
+    """Add frameworks to those that are known, for the length of a `with` block: by module, `package.module:NAME`."""
+    homes = {}
+    for module, place in places.items():
+        home, _, name = place.partition(":")
+        homes[module] = f"known_{module.replace('.', '_')}"
+        (folder / f"{homes[module]}.py").write_text(f"from {home} import {name} as FRAMEWORK\n")
     sys.path.insert(0, str(folder))
-    _forget()
+    importlib.invalidate_caches()
+    frameworks.KNOWN.update(homes)
     try:
         yield
     finally:
         sys.path.remove(str(folder))
-        _forget()
+        for module, home in homes.items():
+            del frameworks.KNOWN[module]
+            sys.modules.pop(home, None)
 
 
 @contextlib.contextmanager
 def registered(folder: Path, *, second: bool = False) -> Iterator[EightGpus]:
-    """Install this plug-in, or both."""
+    """Add this framework, or both."""
     other = {SECOND.module: f"{__name__}:SECOND"} if second else {}
     with installed(folder, {__name__: f"{__name__}:FRAMEWORK", **other}):
         yield FRAMEWORK
     vars(FRAMEWORK).clear()
-
-
-def _forget() -> None:
-    """Have the entry points read anew."""
-    importlib.invalidate_caches()
-    for cached in (frameworks._entry_points, frameworks.known, frameworks.get):
-        cached.cache_clear()

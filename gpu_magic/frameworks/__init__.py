@@ -1,63 +1,40 @@
-"""The plug-ins for the frameworks. Each is an instance of a subclass of `base.Framework`.
+"""The frameworks that gpu_magic knows. Each is an instance of a subclass of `base.Framework`.
 
-gpu_magic never imports a framework, and uses it only if it is in `sys.modules`. Another package can add a
-plug-in with an entry point in the group `gpu_magic.frameworks`. The name of the entry point is the module
-that users import. The entry point refers to an instance of a subclass of `base.Framework`.
-
-This module is used after each cell, so it imports nothing slow, and a plug-in only when needed.
+gpu_magic never imports a framework, and uses it only if it is in `sys.modules`. This module is used after
+each cell, so it imports nothing slow, and a framework's own module here only when needed.
 """
 
 from __future__ import annotations
 
 import sys
-import warnings
-from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from gpu_magic.frameworks.base import Framework
     from gpu_magic.frameworks.target import LogicalDevice
 
-__all__ = ["KNOWN", "device_of", "get", "imported", "is_importing", "known", "started"]
+__all__ = ["KNOWN", "device_of", "get", "imported", "is_importing", "started"]
 
-# The module of each framework, and its plug-in here. A new framework needs one plug-in and one line.
-KNOWN = {"torch": "pytorch", "tensorflow": "tensorflow", "jax": "jax", "cupy": "cupy", "keras": "keras"}
-
-GROUP = "gpu_magic.frameworks"
+# The module that users import, and the module with its FRAMEWORK.
+KNOWN = {
+    "torch": "gpu_magic.frameworks.pytorch",
+    "tensorflow": "gpu_magic.frameworks.tensorflow",
+    "jax": "gpu_magic.frameworks.jax",
+    "cupy": "gpu_magic.frameworks.cupy",
+    "keras": "gpu_magic.frameworks.keras",
+}
 
 
 def imported() -> list[Framework]:
     """Return the frameworks that this process has imported, itself or through another package."""
-    found = (get(module) for module in known() if _is_imported(module))
-    return [one for one in found if one and _has_needs(one)]
+    return [one for module in KNOWN if _is_imported(module) and _has_needs(one := get(module))]
 
 
-@cache
-def known() -> tuple[str, ...]:
-    """Return the modules of all frameworks with a plug-in: gpu_magic's own, and those of entry points."""
-    return (*KNOWN, *(module for module in _entry_points() if module not in KNOWN))
-
-
-@cache
-def get(module: str) -> Framework | None:
-    """Return the plug-in for a module. None, after a warning, if another package's plug-in is broken."""
-    if module in KNOWN:
-        framework: Framework = import_module(f"gpu_magic.frameworks.{KNOWN[module]}").FRAMEWORK
-        return framework
-    from gpu_magic.frameworks.base import Framework as Base  # only plug-ins of other packages need it
-
-    entry = _entry_points()[module]
-    try:
-        plugin = entry.load()
-        if not isinstance(plugin, Base):
-            raise TypeError(f"{entry.value} is not an instance of gpu_magic.frameworks.base.Framework")  # noqa: TRY301
-    except Exception as error:  # noqa: BLE001 - it is another package's code
-        warnings.warn(f"gpu_magic can't use the plug-in for {module}: {error!r}", stacklevel=2)
-        return None
-    return plugin
+def get(module: str) -> Framework:
+    """Return the framework that users import as `module`."""
+    framework: Framework = import_module(KNOWN[module]).FRAMEWORK
+    return framework
 
 
 def device_of(obj: object) -> LogicalDevice | str | None:
@@ -67,12 +44,8 @@ def device_of(obj: object) -> LogicalDevice | str | None:
 
 
 def started() -> list[str]:
-    """Return the names of the frameworks that report a started GPU.
-
-    This runs after each cell, so it skips plug-ins of other packages.
-    """
-    ours = (get(module) for module in KNOWN if _is_imported(module))
-    return [framework.name for framework in ours if framework is not None and _has_gpu(framework)]
+    """Return the names of the frameworks that report a started GPU."""
+    return [one.name for module in KNOWN if _is_imported(module) and _has_gpu(one := get(module))]
 
 
 def is_importing(module: str) -> bool:
@@ -97,10 +70,3 @@ def _has_gpu(framework: Framework) -> bool:
         return framework.has_gpu()
     except Exception:  # noqa: BLE001 - a framework can be half imported, or have new internals
         return False
-
-
-@cache
-def _entry_points() -> dict[str, EntryPoint]:
-    from importlib.metadata import entry_points  # late, because it takes 15 ms
-
-    return {entry.name: entry for entry in entry_points(group=GROUP)}

@@ -1,4 +1,4 @@
-"""`Framework`, the class that each framework's plug-in implements, and the types of its results."""
+"""`Framework`, the base class of each known framework, and the types of its results."""
 
 from __future__ import annotations
 
@@ -130,16 +130,10 @@ class Framework(ABC):
 
     """
 
+    name: str
+    module: str
     needs: tuple[str, ...] = ()
     preallocates: bool = False
-
-    @property
-    @abstractmethod
-    def name(self) -> str: ...
-
-    @property
-    @abstractmethod
-    def module(self) -> str: ...
 
     # Devices: required.
 

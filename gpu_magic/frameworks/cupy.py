@@ -1,4 +1,4 @@
-"""The plug-in for CuPy."""
+"""CuPy."""
 
 from __future__ import annotations
 

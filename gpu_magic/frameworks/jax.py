@@ -1,4 +1,4 @@
-"""The plug-in for JAX: its backends, devices and default device."""
+"""JAX: its backends, devices and default device."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""The plug-in for Keras 3. Keras uses the default device of TensorFlow and JAX, but not of PyTorch."""
+"""Keras 3, which uses the default device of TensorFlow and JAX, but not of PyTorch."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from gpu_magic.frameworks import get
 from gpu_magic.frameworks.base import Components, Framework
+from gpu_magic.frameworks.pytorch import FRAMEWORK as PYTORCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,15 +43,14 @@ class Keras(Framework):
 
     def own_device(self, device: LogicalDevice) -> Any:
         """Return the name of a device for `keras.device`, on each backend."""
-        pytorch = get("torch") if self.backend() == "torch" else None
-        return pytorch.name_of(device) if pytorch is not None else f"{device.kind}:{device.index}"
+        is_torch = self.backend() == "torch"
+        return PYTORCH.name_of(device) if is_torch else f"{device.kind}:{device.index}"
 
     def scope(self, device: LogicalDevice, is_used: Callable[[], bool]) -> AbstractContextManager[Any]:
         """On PyTorch, set Keras's device, because Keras 3.15 does not use PyTorch's default device."""
         if self.backend() != "torch":
             return contextlib.nullcontext()
-        pytorch = cast("Framework", get("torch"))
-        return sys.modules["keras"].device(pytorch.name_of(device))  # type: ignore[no-any-return]
+        return sys.modules["keras"].device(PYTORCH.name_of(device))  # type: ignore[no-any-return]
 
     def components(self, obj: Any) -> Components | None:
         keras: Any = sys.modules["keras"]

@@ -1,4 +1,4 @@
-"""The plug-in for PyTorch: its accelerator, of any type, and its allocator."""
+"""PyTorch: its accelerator, of any type, and its allocator."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from gpu_magic.errors import ChoiceError
-from gpu_magic.frameworks import get, imported, known
+from gpu_magic.frameworks import KNOWN, get, imported
 from gpu_magic.frameworks.base import MemorySettings
 from gpu_magic.frameworks.post_import import PostImportHook
 from gpu_magic.text import listed
@@ -64,8 +64,8 @@ class FrameworkSettings:
         if not memory and not self.memory:
             return {}
         variables: dict[str, str] = {}
-        for plugin in filter(None, map(get, known())):
-            variables.update(plugin.memory_variables(memory))
+        for framework in map(get, KNOWN):
+            variables.update(framework.memory_variables(memory))
         before = self.memory
         for name, error in self._limit_all(memory).items():
             if memory:
@@ -85,7 +85,7 @@ class FrameworkSettings:
                 framework.limit_memory(memory)
             except Exception as error:  # noqa: BLE001 - it is other people's code, for example out of memory
                 failed[framework.name] = error
-        absent = [module for module in known() if sys.modules.get(module) is None]
+        absent = [module for module in KNOWN if sys.modules.get(module) is None]
         if memory.limit is not None and absent:
             self._hook = PostImportHook(absent, self._limit_imported)
             self._hook.attach()
@@ -129,10 +129,8 @@ class FrameworkSettings:
         self.limit(MemorySettings())
 
     def _limit_imported(self, module: str) -> None:
-        framework = get(module)
         try:
-            if framework is not None:
-                framework.limit_memory(self.memory)
+            get(module).limit_memory(self.memory)
         except Exception as error:  # noqa: BLE001 - an import that fails at its end cannot be repeated
             warnings.warn(f"--memory-limit does not work for {module}: {error!r}", stacklevel=2)
 

@@ -1,4 +1,4 @@
-"""The plug-in for TensorFlow, through its eager context (TensorFlow 2.21, python/eager/context.py).
+"""TensorFlow, through its eager context (TensorFlow 2.21, python/eager/context.py).
 
 Creating the context starts nothing. Asking the context for devices starts CUDA.
 """

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.frameworks import is_importing, known
+from gpu_magic.frameworks import KNOWN, is_importing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -40,7 +40,7 @@ class Evidence:
         if package in self._packages:
             return True
         # A framework that refers to another one need not use it. gpu_magic refers to all frameworks.
-        others = self._packages - {*known(), *_OWN, *sys.stdlib_module_names, "gpu_magic"}
+        others = self._packages - {*KNOWN, *_OWN, *sys.stdlib_module_names, "gpu_magic"}
         return package in sys.modules and any(
             _refers_to(other, package, len(sys.modules), is_whole=not is_importing(other)) for other in others
         )

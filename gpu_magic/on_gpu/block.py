@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks import device_of, known
+from gpu_magic.frameworks import KNOWN, device_of
 from gpu_magic.frameworks.target import CPU, LogicalDevice, normalize_device, parse_targets, without_brackets
 from gpu_magic.on_gpu.scope import Scope, Wish
 from gpu_magic.public import public
@@ -193,9 +193,9 @@ def read_only(text: str) -> tuple[str, ...]:
     found: list[str] = []
     for name in filter(None, (part.strip().lower() for part in text.split(","))):
         module = _ALIASES.get(name, name)
-        if module not in known():
-            raise PlacementError(f"--only {name:.40} names no framework. Known: {', '.join(known())}")
+        if module not in KNOWN:
+            raise PlacementError(f"--only {name:.40} names no framework. Known: {', '.join(KNOWN)}")
         found.append(module)
     if not found:
-        raise PlacementError(f"--only needs a framework: {', '.join(known())}")
+        raise PlacementError(f"--only needs a framework: {', '.join(KNOWN)}")
     return tuple(found)

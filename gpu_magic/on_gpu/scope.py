@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import PlacementError, PlacementWarning
-from gpu_magic.frameworks import get, imported, known
+from gpu_magic.frameworks import KNOWN, get, imported
 from gpu_magic.frameworks.post_import import PostImportHook
 from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.frameworks.uses import Evidence
@@ -91,7 +91,7 @@ class Scope:
 
         """
         # Not in `__init__`: the hook sets the device in the thread that runs the block.
-        self._not_imported = [module for module in known() if module not in sys.modules]
+        self._not_imported = [module for module in KNOWN if module not in sys.modules]
         self._import_hook = PostImportHook(
             self._not_imported, self._when_imported, thread=threading.get_ident()
         )
@@ -300,7 +300,7 @@ class Scope:
         modules = {framework.module for framework in failed}
         used = [one for one in filter(self._is_meant, imported()) if self._uses(one.module)]
         others = any(framework.backend() not in modules for framework, _ in self._set.values())
-        has_others = others or any(map(self._uses, known()))
+        has_others = others or any(map(self._uses, KNOWN))
         for framework, why in failed.items():
             if framework in used or not has_others:
                 raise PlacementError(f"{why}{_advice(used, modules)}")
@@ -323,7 +323,7 @@ class Scope:
 
         try:
             if self._mirror:
-                # Late, because only `--mirror` needs TensorFlow's plug-in here.
+                # Late, because only `--mirror` needs TensorFlow here.
                 from gpu_magic.frameworks.tensorflow import mirrored
 
                 scope = mirrored(devices)
@@ -345,7 +345,7 @@ class Scope:
         error.
         """
         framework = get(module)
-        if framework is None or module in self._set or not self._is_meant(framework):
+        if module in self._set or not self._is_meant(framework):
             return
         if self._uses(module):
             self._set_used(framework)
@@ -399,7 +399,7 @@ class Scope:
 def _backend_of(framework: Framework) -> Framework | None:
     """Return the framework that is the backend of a framework: PyTorch for Keras on PyTorch."""
     module = framework.backend()
-    return get(module) if module in known() and sys.modules.get(module) is not None else None
+    return get(module) if module in KNOWN and sys.modules.get(module) is not None else None
 
 
 def _built_on(module: str) -> list[str]:

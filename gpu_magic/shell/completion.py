@@ -12,7 +12,7 @@ import gpu_magic
 from gpu_magic.cluster.cluster import running_cluster
 from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.errors import GpuMagicError
-from gpu_magic.frameworks import known
+from gpu_magic.frameworks import KNOWN
 from gpu_magic.gpus.request import is_request
 from gpu_magic.process.tasks import tasks
 from gpu_magic.shell.arguments import CODE, EXAMPLES, FLAG, LAUNCHERS, OPTIONS, WORDS
@@ -139,7 +139,7 @@ def _values(magic: str, option: str) -> Iterable[str]:
     if option == "--device":
         return _devices(is_first=True)
     if option == "--only":
-        return known()
+        return KNOWN
     if option == "--profile":
         return [str(name) for name in list_profiles_in(get_ipython_dir())]
     if option == "--model":

@@ -69,26 +69,26 @@ class Layers(Abacus):
         return "abacus"
 
 
-PLUGINS = {"abacus": Abacus(), "quipu": Quipu(), "layers": Layers()}
+FRAMEWORKS = {"abacus": Abacus(), "quipu": Quipu(), "layers": Layers()}
 
 
 @pytest.fixture
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Install the three for a test, as other packages' plug-ins."""
+    """Add the three to the known frameworks for a test."""
     for name in ("torch", "tensorflow", "jax", "keras", "cupy"):  # that other tests have imported
         monkeypatch.delitem(sys.modules, name, raising=False)
     before = set(sys.modules)
-    for name in PLUGINS:
+    for name in FRAMEWORKS:
         (tmp_path / f"{name}.py").write_text(SOURCE)
     (tmp_path / "hides_abacus.py").write_text("import abacus\n")
-    with installed(tmp_path, {name: f"{__name__}:{name.upper()}" for name in PLUGINS}):
+    with installed(tmp_path, {name: f"{__name__}:{name.upper()}" for name in FRAMEWORKS}):
         yield tmp_path
     for name in set(sys.modules) - before:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
-    for plugin in PLUGINS.values():
-        vars(plugin).clear()
+    for framework in FRAMEWORKS.values():
+        vars(framework).clear()
     scope._left_out.clear()
 
 
-ABACUS, QUIPU, LAYERS = PLUGINS.values()
+ABACUS, QUIPU, LAYERS = FRAMEWORKS.values()
