@@ -323,7 +323,7 @@ def leftover_lines(
     budget: Budget,
 ) -> list[str]:
     """Return a line for the variables that hold old memory after a move, and for each partly moved one."""
-    named = {variable.name for variable in plan.variables}
+    named = {variable.name for variable in plan.variables} | plan.empty
     moved = plan.moved() if before else set()
     held: dict[Hashable, Holding] = {}
     names, lines = [], []

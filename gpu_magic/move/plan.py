@@ -69,6 +69,7 @@ class Plan:
         self._data: set[int] = set()  # ids of another package's objects, which can remember their device
         self._without_arrays: set[int] = set()  # ids of objects that lead to none
         self._new: dict[int, Any] = {}  # the known replacements, by the object's id
+        self.empty: set[str] = set()  # variables in which the search for arrays found nothing at all
         self.unmoved_objects: list[tuple[str, Any, str]] = []  # the variable, the object, a reason or none
 
     def add(self, name: str, value: Any, search: Budget | None = None) -> Variable | None:
@@ -97,8 +98,10 @@ class Plan:
         """Return the arrays, and the objects that move themselves, that no earlier variable holds."""
         walker, name = self._walker, variable.name
         objects: list[tuple[Framework, Any, Sequence[Any]]] = []
-        shared, known = list[int](), len(walker.arrays)
-        walker.budget, walker.until_found = search, search is not None
+        shared, known, is_empty = list[int](), len(walker.arrays), True
+        walker.budget = search
+        converts = self._converts is not None  # without `self` below, so that no cycle keeps arrays
+        walker.searched_for = lambda framework: framework is not None or converts
         with nullcontext() if search is None else search.variable(name):
             for obj, node, components in walker.walk([variable.value]):
                 key = id(obj)
@@ -109,10 +112,12 @@ class Plan:
                 self._first[key] = name
                 if components is not None:
                     self._components[key] = components
+                    is_empty = is_empty and not issubclass(type(obj), BaseException)
                 if node.kind == "data":
                     self._data.add(key)
                 elif node.kind == "unmoved":
                     self.unmoved_objects.append((name, obj, node.reason))
+                    is_empty = False
                 elif node.kind == "self-moving" and node.framework is not None:
                     self._components[key] = Components(node.arrays)
                     self._arrays.update((id(one), (one, node.framework)) for one in node.arrays)
@@ -127,6 +132,8 @@ class Plan:
             found.setdefault(framework, ([], []))[1].append((obj, arrays))
         variable.has_arrays = variable.has_arrays or bool(found)
         variable.shared_with = "" if variable.has_arrays else self._sharing(shared)
+        if search is not None and is_empty and not (variable.has_arrays or variable.numpy):
+            self.empty.add(name)
         return found
 
     def _by_framework(self, variable: Variable, pairs: Sequence[tuple[Any, Framework | None]]) -> _Found:

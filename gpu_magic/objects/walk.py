@@ -129,8 +129,8 @@ class Walker:
     arrays apart, and says which objects move themselves, cannot move, or stay. Else it finds all arrays.
 
     `visited` has all found objects by id, and keeps them, so that ids stay unique. `arrays` has each array
-    with its framework, or with None if it is NumPy's. A `budget` limits the walk, and if `until_found`, only
-    the search for the first array. Without one, the walker searches all objects.
+    with its framework, or with None if it is NumPy's. A `budget` limits the walk. With `searched_for`, the
+    budget is only for the search of the first array for whose framework that is true.
     """
 
     def __init__(
@@ -138,7 +138,8 @@ class Walker:
     ) -> None:
         self.visited: dict[int, Any] = {}
         self.arrays: list[tuple[Any, Framework | None]] = []
-        self.budget, self.until_found, self._moves = budget, False, moves
+        self.budget, self._moves = budget, moves
+        self.searched_for: Callable[[Framework | None], bool] | None = None
         self._has_opaque = False  # it has skipped objects that can be anything
         self.stays: set[int] = set()  # ids of objects that a found optimizer keeps on the CPU
         self._frameworks: dict[Framework, _Parts] = {one: one.components for one in imported()}
@@ -149,7 +150,7 @@ class Walker:
         self._plain: set[type] = set(PLAIN)
         self._skipped: Any = None  # the user's namespace: a reference to it does not hold the variables
 
-    def walk(  # noqa: C901, PLR0912 - one loop, in which each call would count
+    def walk(  # noqa: C901 - one loop, in which each call would count
         self, roots: Iterable[Any]
     ) -> Iterator[tuple[Any, Node, Components | None]]:
         """Yield each object that can be reached, its kind and its parts. Leave out arrays without parts."""
@@ -159,16 +160,7 @@ class Walker:
         tensor, parameter, strided = (
             (torch.Tensor, torch.nn.Parameter, torch.strided) if torch else [None] * 3
         )
-        large: list[tuple[Sequence[Any], int]] = []  # children, and the number of those that are pending
-        while pending or large:
-            if self.budget is not None and not (self.budget.allows() if pending else self.budget.has_time()):
-                return
-            if not pending:
-                children, begin = large.pop()
-                if (end := begin + _CHUNK) < len(children):
-                    large.append((children, end))
-                pending = self._not_plain(children[begin:end])
-                continue
+        while pending and (self.budget is None or self.budget.allows()):
             obj = pending.pop()
             key, cls = id(obj), type(obj)
             if key in visited:
@@ -193,22 +185,23 @@ class Walker:
                 if components is None:
                     continue
             elif node.kind in {"self-moving", "unmovable"}:
-                self._end_search()
+                self._end_search(node.framework)
             yield obj, node, components
-            if components is not None:
-                if len(components.children) > _CHUNK:
-                    large.append((components.children, 0))
-                else:
-                    pending += self._not_plain(components.children)
+            children = () if components is None else components.children
+            for begin in range(0, len(children), _CHUNK):
+                if begin and self.budget is not None and not self.budget.has_time():
+                    pending += children[begin:]  # in case that the search ends with an array
+                    break
+                pending += self._not_plain(children[begin : begin + _CHUNK])
 
     def _keep(self, array: Any, framework: Framework | None) -> None:
         self.arrays.append((array, framework))
         if self.budget is not None:
-            self._end_search()
+            self._end_search(framework)
 
-    def _end_search(self) -> None:
-        """If the budget was for the search of the first array, search the rest in full."""
-        if self.until_found and self.budget is not None:
+    def _end_search(self, framework: Framework | None) -> None:
+        """If the budget was for the search of the first array of a framework, search the rest in full."""
+        if self.budget is not None and self.searched_for is not None and self.searched_for(framework):
             self.budget.close()
             self.budget = None
 
@@ -310,8 +303,8 @@ class Walker:
         optimizer, it is more than data. It may have its own device, to which it moves its inputs.
         """
         inner = Walker(budget=(budget := Budget(_MAX_FOREIGN)))
-        has_to = inner.until_found = callable(getattr(cls, "to", None))  # then all its arrays count
-        is_more = False
+        has_to, is_more = callable(getattr(cls, "to", None)), False
+        inner.searched_for = _is_torch if has_to else None  # then all its tensors count
         for one, node, _ in inner.walk([getattr(obj, "__dict__", {})]):
             is_model = node.framework is not None
             is_more = is_more or is_model or (node.kind == "data" and hasattr(type(one), "to"))

@@ -158,9 +158,10 @@ def test_all_names_variables_without_arrays_that_take_too_long_to_search(
 ) -> None:
     run(
         "class Record: pass\ndef make(): return [Record() for _ in range(60_000)]\n"
-        "records, batch = make(), {'rows': make(), 'x': x}"
+        "records, batch = make(), {'rows': make(), 'x': x}\n"
+        "import numpy\ntable = {'rows': make(), 'n': numpy.ones(2)}"  # which does not move
     )
-    too_long = "Not searched in full because that takes too long: records."
+    too_long = "Not searched in full because that takes too long: records and table."
     before, *_ = run("%to_gpu --all --dry-run")[-1:]
     assert before == too_long
     assert run("%to_gpu --all")[-1] == too_long
