@@ -5,92 +5,68 @@ Each action imports its own modules, so the table takes a third less time.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
-import re
 import shlex
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import gpu_magic
 from gpu_magic.devices.model import record_of
 from gpu_magic.errors import ChoiceError, CommandFailed, GpuMagicError, NotFreeError
 from gpu_magic.gpus.table import problem_text
-from gpu_magic.text import nearest_option, one_line, text_table
+from gpu_magic.text import nearest_option, text_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import SimpleNamespace
 
     from gpu_magic.gpus.wait import Wait
     from gpu_magic.launch.task import Task
 
-__all__ = ["EXAMPLES", "KERNEL_OPTIONS", "LAUNCH_OPTIONS", "main"]
+__all__ = ["ACTIONS", "EXAMPLES", "main"]
 
-EXAMPLES = """
-examples:
-  gpu-magic                                             show the GPUs and who uses them
-  gpu-magic launch --gpus auto:2 -- torchrun train.py   one process per GPU, on two free GPUs
-  gpu-magic launch --gpus 2,0 -- python train.py        one process, whose cuda:0 is GPU 2
-  gpu-magic launch --gpus auto --wait 2h -- ./train.sh  wait for a free GPU, then start
-  gpu-magic doctor                                      show what is wrong with the GPU set-up
-  gpu-magic kernel install                              add a Jupyter kernel that starts with a free GPU
-"""
-
-
-# The options of `gpu-magic launch`, which precede the command, and their help.
-LAUNCH_OPTIONS = {
-    "--gpus 2,0": "GPUs, as typed after %gpus: 2,0 or auto:2; by default those of this shell",
-    "-n, --count 2": "only the first two of these GPUs",
-    "--each": "start the command once per GPU, each with one GPU",
-    "--env NAME=value": "a variable for the command; repeat for more",
-    "--cwd FOLDER": "the command's working directory",
-    "--only-free": "only free, unclaimed GPUs; otherwise start nothing",
-    "--min-free 20GB": "with auto: GPUs with at least this much free memory",
-    "--wait 30m": "wait at most this long for the GPUs, then start",
-    "--force": "allow GPUs outside CUDA_VISIBLE_DEVICES",
-    "--dry-run": "print the command, start nothing",
-    "--json": "first print a line of JSON: the picked GPUs, or why nothing was started and when to try again",
+# The actions, with what follows their options, and what they do.
+ACTIONS = {
+    "": ("", "show the GPUs and who uses them; exit status 1 if no GPU can be read"),
+    "launch": (" -- COMMAND", "run a command on GPUs"),
+    "doctor": ("", "show what is wrong with the GPU set-up; exit status 1 if something is"),
+    "kernel install": ("", "add a Jupyter kernel that starts with GPUs"),
+    "kernel list": ("", "list the added kernels, and which of them cannot start"),
+    "kernel remove": (" NAME", "remove a kernel"),
+}
+EXAMPLES = {
+    "gpu-magic": "show the GPUs and who uses them",
+    "gpu-magic launch --gpus auto:2 -- torchrun train.py": "one process per GPU, on two free GPUs",
+    "gpu-magic launch --gpus 2,0 -- python train.py": "one process, whose cuda:0 is GPU 2",
+    "gpu-magic launch --gpus auto --wait 2h -- ./train.sh": "wait for a free GPU, then start",
+    "gpu-magic doctor": "show what is wrong with the GPU set-up",
+    "gpu-magic kernel install": "add a Jupyter kernel that starts with a free GPU",
 }
 # Seconds until the next try if the GPUs are not free.
 _RETRY_AFTER = 60
-
-# The options of `gpu-magic kernel install`.
-KERNEL_OPTIONS = {
-    "--gpus 2,0": "GPUs, as typed after %gpus: 2,0 or auto:2; by default a free GPU",
-    "--min-free 20GB": "with auto: GPUs with at least this much free memory",
-    "--model A100": "with auto: GPUs with these words in their names",
-    "--name NAME": "the kernel's name, for papermill and nbclient",
-    "--display-name TEXT": "the name that Jupyter shows",
-    "--plain": "do not load gpu_magic in the kernel",
-    "--user": "install for all environments of this user",
-    "--sys-prefix": "install in this environment, the default",
-    "--prefix FOLDER": "install in the environment of the Jupyter server",
-}
-
-_ACTIONS = ("launch", "doctor", "kernel", "install", "list", "remove")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line. Return the exit status: 2 after an error of gpu_magic, else the action's."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     _accept_any_text()
-    is_launch = words[:1] == ["launch"]
+    action = next((one for one in ACTIONS if one and words[: len(one.split())] == one.split()), "")
+    words = words[len(action.split()) :]
     try:
-        if is_launch:
-            return _launch(words[1:])
-        options = _read(words)
-        if options.action == "kernel":
-            return _kernel(options)
-        return _doctor(options) if options.action == "doctor" else _show(as_json=options.json)
+        # The command of a launch has a --help of its own.
+        if not {"-h", "--help"}.isdisjoint(words[:1] if action == "launch" else words):
+            _print_help(action)
+            return 0
+        return _RUN[action](words)
     except GpuMagicError as error:
         print("gpu-magic:", _in_a_shell(error), file=sys.stderr)
         return 2
     except KeyboardInterrupt:  # before `_start`, which passes interrupts to the command
-        if is_launch:
+        if action == "launch":
             print("gpu-magic: Interrupted. Nothing was started.", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader, such as `head`, has ended, so Python must not write at exit
@@ -100,16 +76,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _discard_output()
         print(f"gpu-magic: the output cannot be written: {error.strerror}", file=sys.stderr)
         return 1
-
-
-class _Parser(argparse.ArgumentParser):
-    """An argument parser with error messages of one line."""
-
-    def error(self, message: str) -> NoReturn:
-        typed = re.search("invalid choice: '(.+?)'", message)
-        near = nearest_option(typed[1], _ACTIONS) if typed else ""
-        hint = f". Did you mean {near}?" if near else f". {self.prog} --help explains the options."
-        self.exit(2, f"gpu-magic: {one_line(message)}{hint}\n")
 
 
 def _discard_output() -> None:
@@ -126,89 +92,119 @@ def _accept_any_text() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _read(words: Sequence[str]) -> argparse.Namespace:
-    """Parse the words. For an unknown option, exit and suggest the nearest option of the action."""
-    parser = _Parser(
-        "gpu-magic",
-        description="Show the GPUs of this machine, and launch commands on them.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    as_json = "the GPUs as JSON: bytes, percent, degrees Celsius, watts"
-    parser.add_argument("--json", action="store_true", help=as_json)
-    parser.add_argument("--version", action="version", version=f"gpu-magic {gpu_magic.__version__}")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    actions.add_parser("launch", help="run a command on GPUs: gpu-magic launch --help")  # see `_launch`
-    doctor = actions.add_parser("doctor", help="show what is wrong with the GPUs: gpu-magic doctor --help")
-    form = doctor.add_mutually_exclusive_group()
-    form.add_argument("--report", action="store_true", help="text for an issue, without names and paths")
-    # Without a default, which would overwrite a --json before "doctor".
-    form.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="everything as JSON")
-    about_kernels = "Jupyter kernels that start with GPUs: gpu-magic kernel --help"
-    kernel = actions.add_parser("kernel", help=about_kernels)
-    kernels = kernel.add_subparsers(dest="kernel", metavar="ACTION", required=True)
-    add = kernels.add_parser("install", help="add a kernel to Jupyter")
-    place = add.add_mutually_exclusive_group()
-    for typed, what in KERNEL_OPTIONS.items():
-        name, _, value = typed.partition(" ")
-        group = place if name in ("--user", "--sys-prefix", "--prefix") else add
-        takes: dict[str, Any] = {"metavar": value, "default": ""} if value else {"action": "store_true"}
-        group.add_argument(name, help=what.replace("%", "%%"), **takes)
-    for name, what in (("list", "list the installed kernels"), ("remove", "remove a kernel")):
-        action = kernels.add_parser(name, help=what)
-        action.add_argument("--prefix", metavar="FOLDER", default="", help="those installed with --prefix")
-    action.add_argument("name")
-    first = words[0].partition("=")[0] if words else ""
-    if first != "--json" and first in re.findall(r"--?[a-z-]+", " ".join(LAUNCH_OPTIONS)):
-        parser.error(f"{first} goes behind launch")
-    options, unknown = parser.parse_known_args(words)
-    if options.action == "launch":  # not the first word, which `main` handles
-        parser.error(f"{words[0]} comes before launch")
-    if unknown:
-        asked = kernels.choices[options.kernel] if options.action == "kernel" else parser
-        asked = doctor if options.action == "doctor" else asked
-        typed = unknown[0].partition("=")[0]
-        known = {*re.findall(r"--[a-z-]+", asked.format_help())} - {typed}
-        near = nearest_option(typed, sorted(known))
-        hint = f" (did you mean {near}?)" if near else ""
-        asked.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+def _read(action: str, words: Sequence[str], names: int = 0) -> SimpleNamespace:
+    """Read the options of an action, and at most so many names."""
+    from gpu_magic.shell.arguments import read_action, refusal
+
+    command = f"gpu-magic {action}".strip()
+    options = read_action(command, words)
+    if extra := options.names[names:]:
+        raise refusal(f"{command} takes no {extra[0]}. {command} --help explains it.")
     return options
 
 
-def _doctor(options: argparse.Namespace) -> int:
+def _print_help(action: str) -> None:
+    """Print what an action, or gpu-magic itself, does, its options, and examples."""
+    from gpu_magic.option_table import OPTIONS, help_lines
+
+    command = f"gpu-magic {action}".strip()
+    after, about = ACTIONS[action]
+    print(f"usage: {command}{' [options]' if OPTIONS[command] else ''}{after}\n\n{about}\n")
+    print(help_lines(command))
+    if not action:
+        actions = [(f"gpu-magic {name}", does) for name, (_, does) in ACTIONS.items() if name]
+        print("\nactions (each has --help):", *(f"  {name:26}{does}" for name, does in actions), sep="\n")
+    if action in ("", "launch"):
+        print("\nexamples:", *(f"  {typed:54}{does}" for typed, does in EXAMPLES.items()), sep="\n")
+
+
+def _show(words: Sequence[str]) -> int:
+    """Print the GPUs. `gpu-magic --json doctor` is `gpu-magic doctor --json`."""
+    from gpu_magic.option_table import OPTIONS
+    from gpu_magic.shell.arguments import refusal
+
+    first = words[0].partition("=")[0] if words else ""
+    if first == "--json" and words[1:2] == ["doctor"]:
+        return _doctor(["--json", *words[2:]])
+    if first in OPTIONS["gpu-magic launch"].keys() - OPTIONS["gpu-magic"]:
+        raise refusal(f"{first} goes behind launch. gpu-magic --help explains the options.")
+    if first and not first.startswith("-"):
+        typed = " ".join(words[: 1 + (first == "kernel")])
+        near = nearest_option(typed, ACTIONS)
+        hint = f"Did you mean gpu-magic {near}?" if near else "gpu-magic --help lists the actions."
+        raise refusal(f"There is no gpu-magic {typed}. {hint}")
+    options = _read("", words, names=len(words))
+    if options.names:
+        raise refusal(f"Type {options.names[0]} before the options. gpu-magic --help explains them.")
+    if options.version:
+        print(f"gpu-magic {gpu_magic.__version__}")
+        return 0
+    found = gpu_magic.gpus()
+    problem = problem_text(found)
+    if options.json and (problem or found.limitation):
+        print(f"gpu-magic: {problem or found.limitation}", file=sys.stderr)
+    print(json.dumps(found.to_dict()["gpus"], indent=2) if options.json else found, flush=True)
+    return 1 if problem and not found.devices else 0
+
+
+def _doctor(words: Sequence[str]) -> int:
     """Print the diagnosis. Return the exit status: 1 if something is wrong."""
     from gpu_magic.doctor.diagnosis import diagnose
+    from gpu_magic.shell.arguments import refusal
 
+    options = _read("doctor", words)
+    if options.report and options.json:
+        raise refusal("--report does not go with --json. Use one of the two.")
     found = diagnose("shell")
     shown = found.report() if options.report else found
     print(json.dumps(found.to_dict(), indent=2) if options.json else shown, flush=True)
     return 1 if found.wrong else 0
 
 
-def _kernel(options: argparse.Namespace) -> int:
-    """Install, list or remove kernels that start with GPUs."""
-    from gpu_magic.kernelspec.kernelspecs import install, installed, remove
+def _install_kernel(words: Sequence[str]) -> int:
+    """Add a kernel that starts with GPUs to Jupyter."""
+    from gpu_magic.gpus.options import Options
+    from gpu_magic.kernelspec.kernelspecs import install
+    from gpu_magic.shell.arguments import refusal
 
-    if options.kernel == "install":
-        bounds = {"--min-free": options.min_free, "--model": options.model}
-        typed = " ".join(
-            [options.gpus or "auto", *(f"{name} {value}" for name, value in bounds.items() if value)]
-        )
-        prefix = None if options.user else options.prefix or sys.prefix
-        new = install(typed, options.name, options.display_name, prefix, is_plain=options.plain)
-        print(f"Jupyter now offers {new.display_name!r}: the kernel {new.name} in {new.folder}")
-    elif options.kernel == "remove":
-        print(f"Removed {remove(options.name, options.prefix)}")
-    elif found := installed(options.prefix):
-        rows = [(one.name, one.display_name, one.gpus, one.folder) for one in found]
-        print(*text_table(("Name", "Shown as", "GPUs", "Folder"), rows), sep="\n")
-        for one in found:
-            if one.problem:
-                at = f" --prefix {shlex.quote(options.prefix)}" if options.prefix else ""
-                end = f"gpu-magic kernel remove {one.name}{at}"
-                print(f"{one.name} can't start: {one.problem}. To remove it: {end}")
-    else:
+    options = _read("kernel install", words)
+    if options.user + options.sys_prefix + bool(options.prefix) > 1:
+        raise refusal("--user, --sys-prefix and --prefix do not go together. Use one of them.")
+    typed = f"{options.gpus or 'auto'}{Options.of(vars(options))}"
+    prefix = None if options.user else options.prefix or sys.prefix
+    new = install(typed, options.name or "", options.display_name or "", prefix, is_plain=options.plain)
+    print(f"Jupyter now offers {new.display_name!r}: the kernel {new.name} in {new.folder}")
+    return 0
+
+
+def _list_kernels(words: Sequence[str]) -> int:
+    """List the added kernels, and which of them cannot start."""
+    from gpu_magic.kernelspec.kernelspecs import installed
+
+    options = _read("kernel list", words)
+    found = installed(options.prefix or "")
+    if not found:
         print("None is installed. To add one that starts with a free GPU: gpu-magic kernel install")
+        return 0
+    rows = [(one.name, one.display_name, one.gpus, one.folder) for one in found]
+    print(*text_table(("Name", "Shown as", "GPUs", "Folder"), rows), sep="\n")
+    for one in found:
+        if one.problem:
+            at = f" --prefix {shlex.quote(options.prefix)}" if options.prefix else ""
+            end = f"gpu-magic kernel remove {one.name}{at}"
+            print(f"{one.name} can't start: {one.problem}. To remove it: {end}")
+    return 0
+
+
+def _remove_kernel(words: Sequence[str]) -> int:
+    """Remove an added kernel."""
+    from gpu_magic.kernelspec.kernelspecs import remove
+    from gpu_magic.shell.arguments import refusal
+
+    options = _read("kernel remove", words, names=1)
+    if not options.names:
+        raise refusal("gpu-magic kernel remove needs a name. gpu-magic kernel list shows the names.")
+    print(f"Removed {remove(options.names[0], options.prefix or '')}")
     return 0
 
 
@@ -220,10 +216,6 @@ def _launch(words: Sequence[str]) -> int:
     from gpu_magic.process.environment import variables_now
     from gpu_magic.shell.arguments import names_of, read_words
 
-    if words and words[0] in ("-h", "--help"):
-        options = (f"  {name:18}{what}" for name, what in LAUNCH_OPTIONS.items())
-        print("usage: gpu-magic launch [options] -- COMMAND\n", *options, EXAMPLES, sep="\n", end="")
-        return 0
     is_json = "--" in words and "--json" in words[: words.index("--")]
     try:
         options = read_words("gpu-magic launch", words)
@@ -321,10 +313,11 @@ def _start(task: Task) -> None:
         pass_on(came[-1], None)
 
 
-def _show(*, as_json: bool) -> int:
-    found = gpu_magic.gpus()
-    problem = problem_text(found)
-    if as_json and (problem or found.limitation):
-        print(f"gpu-magic: {problem or found.limitation}", file=sys.stderr)
-    print(json.dumps(found.to_dict()["gpus"], indent=2) if as_json else found, flush=True)
-    return 1 if problem and not found.devices else 0
+_RUN: dict[str, Callable[[Sequence[str]], int]] = {
+    "": _show,
+    "launch": _launch,
+    "doctor": _doctor,
+    "kernel install": _install_kernel,
+    "kernel list": _list_kernels,
+    "kernel remove": _remove_kernel,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import deque
 from typing import TYPE_CHECKING
@@ -28,9 +29,11 @@ __all__ = [
     "PlacementWarning",
     "ProcessError",
     "SimulationError",
+    "as_flag",
     "causes",
     "show_as",
     "warn_once",
+    "wrong_argument",
 ]
 
 _MOST_CAUSES = 20
@@ -194,6 +197,20 @@ class PlacementWarning(UserWarning):
 def show_as(interrupt: BaseException, *lines: str) -> None:
     """Have IPython show an interrupt as these lines, without gpu_magic's own frames."""
     interrupt._render_traceback_ = lambda: list(lines)  # type: ignore[attr-defined] # IPython's protocol
+
+
+def as_flag(name: str, value: object) -> bool:
+    """Return a flag as Python's own. Raise TypeError for what is neither True nor False, such as a text."""
+    if not isinstance(value, (bool, getattr(sys.modules.get("numpy"), "bool_", bool))):
+        raise wrong_argument(f"{name}={value!r:.40} is neither True nor False.")
+    return bool(value)
+
+
+def wrong_argument(message: str) -> TypeError:
+    """Return an error that IPython shows without the frames of gpu_magic."""
+    error = TypeError(message)
+    show_as(error, f"TypeError: {message}")
+    return error
 
 
 def warn_once(about: Hashable, text: str, kind: type[Warning] = UserWarning) -> None:

@@ -9,7 +9,7 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
-from gpu_magic.errors import GpuMagicError
+from gpu_magic.errors import GpuMagicError, as_flag
 
 __all__ = ["public"]
 
@@ -30,10 +30,7 @@ def public(function: _Function) -> _Function:
         __tracebackhide__ = True
         try:
             for name in flags & kwargs.keys():
-                if not isinstance(kwargs[name], (bool, getattr(sys.modules.get("numpy"), "bool_", bool))):
-                    said = f"{name}={kwargs[name]!r:.40} is neither True nor False."
-                    raise TypeError(said)  # noqa: TRY301 - another function would add a frame
-                kwargs[name] = bool(kwargs[name])
+                kwargs[name] = as_flag(name, kwargs[name])
             return function(*args, **kwargs)
         except BaseException as error:
             _leave_out_frames(error)

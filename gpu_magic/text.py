@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GIB",
-    "HARMFUL",
     "STRING",
     "TIB",
     "age_text",
@@ -42,8 +41,6 @@ __all__ = [
 ]
 
 MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
-# Options that can do harm. They are typed in full, and suggested only for a very similar word.
-HARMFUL = ("--all", "--force", "--kill", "--restart", "--yes")
 _LONGEST_LINE = 2000  # characters
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400  # seconds
 # A Python string literal.
@@ -250,10 +247,13 @@ def size_meant(size: str | int, example: str) -> str:
     return f"{match[1]}{'GB' if float(match[1]) < 1000 else 'MiB'}" if match else example  # noqa: PLR2004
 
 
-def nearest_option(word: str, options: Collection[str]) -> str:
-    """Return the option with the most similar spelling. Empty if no option is similar."""
+def nearest_option(word: str, options: Collection[str], harmful: Collection[str] = ()) -> str:
+    """Return the option with the most similar spelling. Empty if no option is similar.
+
+    Options that can do harm are suggested only for a very similar word.
+    """
     import difflib  # rarely needed
 
-    safe = [one for one in options if one not in HARMFUL]
+    safe = [one for one in options if one not in harmful]
     near = difflib.get_close_matches(word, options, n=1, cutoff=0.85)
     return "".join(near or difflib.get_close_matches(word, safe, n=1, cutoff=0.7))

@@ -21,7 +21,7 @@ PACKAGE = ROOT / "gpu_magic"
 
 # A module imports from its own room and from rooms above it in this list.
 ROOMS = [
-    *("text", "errors", "finders", "interrupts", "public"),
+    *("text", "errors", "finders", "interrupts", "public", "option_table"),
     "devices",  # facts
     *("claims", "frameworks", "process"),  # this process
     # what users do: each of these has its own function, texts and magic, and comes in place of rooms here

@@ -34,22 +34,21 @@ class GpuClusterMagic:
         self._shell = shell
 
     def gpu_cluster(self, line: str) -> None:
-        """Start one engine per GPU: an interpreter that sees only that GPU, as cuda:0.
+        """Start one engine per GPU: an interpreter that sees only that GPU, as `cuda:0`.
 
-        %gpu_cluster             start an engine for each GPU of this kernel, or show the running engines
-        %gpu_cluster 2,0         start engines on these GPUs, typed as after %gpus; also auto:4
-        %gpu_cluster -n 2        start engines on the kernel's first two GPUs; also --count 2
-        %gpu_cluster restart 2   restart engine 2; without a number, engines that have ended
-        %gpu_cluster stop        end all engines
+            %gpu_cluster             start an engine for each GPU of this kernel, or show the running engines
+            %gpu_cluster 2,0         start engines on these GPUs, typed as after %gpus; also auto:4
+            %gpu_cluster -n 2        start engines on the kernel's first two GPUs; also --count 2
+            %gpu_cluster restart 2   restart engine 2; without a number, engines that have ended
+            %gpu_cluster stop        end all engines
 
-        --profile slurm -n 16    start engines with this IPython profile (ssh, Slurm)
-        --force                  allow GPUs outside those that the kernel was given
+        {options}
 
-        ipyparallel's %%px runs a cell in each engine. %autopx runs all cells there.
-        gpu_magic.map(function, items) calls a function in free engines. Each engine is a rank for
-        torch.distributed, jax.distributed and TensorFlow, and keeps its variables. With a profile, the
+        ipyparallel's `%%px` runs a cell in each engine. `%autopx` runs all cells there.
+        `gpu_magic.map(function, items)` calls a function in free engines. Each engine is a rank for
+        `torch.distributed`, `jax.distributed` and TensorFlow, and keeps its variables. With a profile, the
         engines of a host divide its GPUs. Engines also work after CUDA has started, and end with this
-        kernel. gpu_magic.cluster(client) uses engines that another program has started.
+        kernel. `gpu_magic.cluster(client)` uses engines that another program has started.
         """
         options = read("%gpu_cluster", line)
         word, _, rest = options.request.partition(" ")

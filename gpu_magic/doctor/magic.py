@@ -26,13 +26,13 @@ class GpuDoctorMagic:
     def gpu_doctor(self, line: str) -> None:
         """Show what is wrong with the GPU set-up of this kernel, and the commands that fix it.
 
-        %gpu_doctor            the errors, what else is worth knowing, and the checks
-        %gpu_doctor --report   the same for an issue, without names and paths
-        %gpu_doctor --json     the same in JSON, with all facts
+            %gpu_doctor   print the errors, what else is worth knowing, and the checks
+
+        {options}
 
         The checks cover the driver and its libraries, the CUDA version that each framework is built for,
-        CUDA_VISIBLE_DEVICES, what started CUDA, device files, the container, MIG, compute modes, your
-        other processes, and the panel's packages. %gpu_doctor changes nothing, imports no framework and
+        `CUDA_VISIBLE_DEVICES`, what started CUDA, device files, the container, MIG, compute modes, your
+        other processes, and the panel's packages. `%gpu_doctor` changes nothing, imports no framework and
         does not start CUDA.
         """
         options = read("%gpu_doctor", line)

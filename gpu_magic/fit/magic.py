@@ -31,22 +31,17 @@ class GpuFitMagic:
     def gpu_fit(self, line: str) -> None:
         """Predict the peak GPU memory of a step, and on which GPUs it fits, before you run it.
 
-        %gpu_fit model optimizer batch   a training step; names in any order
-        %gpu_fit train_step(batch)       a call of your own function
-        %gpu_fit model batch --eval      only the forward pass
+            %gpu_fit model optimizer batch   a training step; names in any order
+            %gpu_fit train_step(batch)       a call of your own function
 
-        --loss EXPR         loss(outputs, targets): a function or module;
-                            default: outputs.loss, or the sum of the outputs
-        --amp               mixed precision: float16, or the --dtype
-        --dtype bfloat16    data type of the model and the batch
-        --batch 64          predict for a batch of this size
+        {options}
 
         A batch is a tensor, a tuple (inputs, targets), a dict of keywords, or a DataLoader. The step runs
         several times on copies without data. Your model does not change. CUDA does not start.
         If your function prints, writes files or uses the network, it also does so during the prediction.
-        The rows show the memory at the peak. %gpu_fit cannot predict a step that branches on data. The
+        The rows show the memory at the peak. `%gpu_fit` cannot predict a step that branches on data. The
         error names the line. For JAX, make the arrays first. Then type a call of your function.
-        %gpu_fit does not support Keras, TensorFlow or CuPy.
+        `%gpu_fit` does not support Keras, TensorFlow or CuPy.
         """
         options = read("%gpu_fit", line.rstrip("; "), partial(text_named, self._shell))
         of_model = {name: getattr(options, name) for name in ("loss", "eval", "amp", "dtype")}

@@ -17,6 +17,7 @@ from gpu_magic.gpus.options import Options, plan_memory
 from gpu_magic.gpus.request import Auto, Named, Nothing, Reset, parse
 from gpu_magic.gpus.select import Selection, select, select_among
 from gpu_magic.interrupts import uninterrupted
+from gpu_magic.option_table import CHOICE
 from gpu_magic.process.drivers import State
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.guard import judge_process, runtime_of
@@ -140,7 +141,7 @@ def _apply(
             request,
             inventory,
             session.inherited,
-            replace(options, only_free=False) if is_too_late else options,
+            options.without("only_free") if is_too_late else options,
             grant=session.grant,
             held=session.claims.held | preferred,
             by=session.by,
@@ -257,7 +258,7 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
     """
     request = parse(text)
     if options != _PLAIN:
-        given = [*(["by"] if options.by else []), *(one.split()[0] for one in options.typed())]
+        given = [CHOICE[name].name for name in options.given()]
         raise ChoiceError(
             f"--in-process sets neither CUDA_VISIBLE_DEVICES nor memory limits. Omit {listed(given)}."
         )

@@ -14,14 +14,12 @@ from gpu_magic.gpus.options import Options
 from gpu_magic.process.find import Unusable, mig_instances, whole_gpus, why_unusable
 from gpu_magic.text import (
     GIB,
-    MIB,
     age_text,
     bytes_text,
     counted,
     listed,
     shortened,
     size_as_typed,
-    size_meant,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Claim
 
-__all__ = ["best_first", "check_filters", "check_free", "held_by", "pick", "usable"]
+__all__ = ["best_first", "check_free", "held_by", "pick", "usable"]
 
 _LONGEST = 500  # characters of a list of devices
 _PLAIN = Options()
@@ -78,17 +76,6 @@ def _is_comparable(device: Device) -> bool:
     """Return whether a figure is known by which a device can be ranked."""
     status = device.status
     return any(figure is not UNKNOWN for figure in (status.memory_used, status.processes, status.utilization))
-
-
-def check_filters(options: Options) -> None:
-    """Raise ChoiceError if `min_free` or `model` is invalid."""
-    size = options.least
-    if options.min_free is not None and (size is None or 0 < size < MIB):
-        what = "not a size" if size is None else "less than 1 MiB"
-        better = size_meant(options.min_free, "20GB")
-        raise ChoiceError(f"--min-free {options.min_free} is {what}. Try --min-free {better}")
-    if options.model is not None and not isinstance(options.model, str):
-        raise ChoiceError(f"--model {options.model!r:.40} is not a name. Try --model A100")
 
 
 def _is_model(device: Device, model: str) -> bool:
@@ -172,7 +159,6 @@ def pick(
     this process has claimed (`held`: UUIDs) come first, so the same request gives the same devices. If there
     are too few, it raises NotFreeError if there can be enough later, else ChoiceError.
     """
-    check_filters(options)
     candidates, others = _candidates(count, pool, options)
     if len(candidates) != count:  # if all of them are requested, there is nothing to rank
         others |= {one: "usage unknown" for one in candidates if not _is_comparable(one)}

@@ -229,7 +229,8 @@ class TooLate:
             return f"To reset, {restart}."
         typed = f"%gpus {self.request}{self.options}"
         if kind == "python":
-            typed = f"gpu_magic.choose({', '.join([repr(self.request), *self.options.arguments])})"
+            given = (f"{name}={value!r}" for name, value in self.options.given().items())
+            typed = f"gpu_magic.choose({', '.join([repr(self.request), *given])})"
         return f"{self._wish}, {restart}. Before {self.guard.runtime} starts: {typed}"
 
     @property

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning
+from gpu_magic.gpus.options import Options, in_signature, read_seconds
 from gpu_magic.gpus.table import Gpus
+from gpu_magic.option_table import ChoiceOptions
 from gpu_magic.process.session import current
 from gpu_magic.process.view import ask_guard
 from gpu_magic.public import public
@@ -18,10 +20,8 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.gpus.choice import Choice
-    from gpu_magic.gpus.options import Order
     from gpu_magic.gpus.wait import Waiting
     from gpu_magic.process.guard import Guard
-    from gpu_magic.process.mask import By
 
 __all__ = ["choose", "gpus", "guard", "told", "wait_for"]
 
@@ -57,23 +57,17 @@ def guard() -> Guard:
 
 
 @public
+@in_signature(ChoiceOptions)
 def choose(
     wanted: str | int | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance],
     *,
-    by: By | None = None,
-    order: Order | None = None,
     dry_run: bool = False,
-    force: bool = False,
-    growth: bool = False,
-    memory_limit: str | int | None = None,
-    only_free: bool = False,
-    min_free: str | int | None = None,
-    model: str | None = None,
     wait: str | float | None = None,
     on_wait: Callable[[str], None] | None = None,
     in_process: bool = False,
     restart: bool = False,
     strict: bool = False,
+    **options: Unpack[ChoiceOptions],
 ) -> Choice:
     """Choose the GPUs that CUDA will see in this process, before a framework starts CUDA.
 
@@ -82,27 +76,8 @@ def choose(
     wanted
         As after `%gpus`: `"1,3"`, `"0-2,5"`, `"GPU-8f3a"`, `"auto:2"`, `"all"`, `"none"`, `"reset"`. Or a
         number, one of `gpus()`, or a list of these. The first is `cuda:0`. `"amd:1"` is an AMD GPU.
-    by
-        Write CUDA_VISIBLE_DEVICES by "index" or "uuid". None: as `c.GpuMagics.by` in IPython's configuration,
-        or else as when the process started.
-    order
-        CUDA_DEVICE_ORDER: "pci" or "fastest". None: as when the process started. With "fastest", `all` and
-        `auto:2` follow CUDA's own order if gpu_magic can know it.
     dry_run
         Return the choice, and change nothing.
-    force
-        Allow GPUs outside those that the process was given.
-    growth
-        TensorFlow and JAX allocate memory as needed, not most of a GPU at once.
-    memory_limit
-        The most memory that TensorFlow, JAX and PyTorch allocate on each GPU: "8GB" (1 GB is 10^9 bytes),
-        "8GiB" (1 GiB is 2^30 bytes), or a number of bytes.
-    only_free
-        With `auto`: pick only free, unclaimed GPUs. With named GPUs: choose them only if no other process
-        uses or has claimed them. GPUs that only this process uses count as free.
-    min_free, model
-        With `auto`: GPUs with at least this much free memory ("20GB", or bytes), and with these words in
-        their names ("A100").
     wait
         How long to wait for the GPUs: "30m", "1h30m", or seconds. `auto` waits for free GPUs, or for GPUs
         with `min_free`. With named GPUs, `choose` waits until no other process uses or
@@ -117,6 +92,10 @@ def choose(
         If it is too late: restart the kernel. The next `%load_ext gpu_magic` in it applies the choice.
     strict
         If it is too late: raise an error, not a warning.
+    **options
+        The options of a choice, as [after `%gpus`](magics.md#gpus): `only_free=True`, `min_free="20GB"`.
+        `by` writes CUDA_VISIBLE_DEVICES by "index" or "uuid". Without `by`: as `c.GpuMagics.by` in IPython's
+        configuration, or else as when the process started.
 
     Returns
     -------
@@ -142,7 +121,6 @@ def choose(
 
     """
     from gpu_magic.gpus.apply import apply, narrow
-    from gpu_magic.gpus.options import Options, read_seconds
     from gpu_magic.gpus.request import normalize_request
     from gpu_magic.gpus.wait import Waiting
 
@@ -150,14 +128,13 @@ def choose(
         raise ChoiceError(f"on_wait={on_wait!r:.40} is not a function. Try on_wait=print")
     if in_process and restart:
         raise ChoiceError("--in-process needs no --restart. Use one of the two.")
-    options = Options(by, order, force, growth, memory_limit, only_free, min_free, model)
-    text = normalize_request(wanted)
+    asked, text = Options(**options), normalize_request(wanted)
     if wait is None:
-        choice = (narrow if in_process else apply)(current(), text, options, dry_run=dry_run)
+        choice = (narrow if in_process else apply)(current(), text, asked, dry_run=dry_run)
     elif in_process or dry_run:
         raise ChoiceError("--wait goes with neither --in-process nor --dry-run.")
     else:
-        waiting = Waiting(current(), text, options, read_seconds(wait))
+        waiting = Waiting(current(), text, asked, read_seconds(wait))
         choice = waiting.wait(lambda line: on_wait(str(line)) if on_wait else None)
     if restart and choice.too_late:
         from gpu_magic.panel.widget import restart_with_choice
@@ -182,17 +159,12 @@ def told(choice: Choice, *, strict: bool, caller: tuple[str, int, str]) -> Choic
 
 
 @public
+@in_signature(ChoiceOptions)
 def wait_for(
     wanted: int | str | Gpu | MigInstance | Iterable[str | int | Gpu | MigInstance] = 1,
     *,
     within: str | float | None = None,
-    by: By | None = None,
-    order: Order | None = None,
-    force: bool = False,
-    growth: bool = False,
-    memory_limit: str | int | None = None,
-    min_free: str | int | None = None,
-    model: str | None = None,
+    **options: Unpack[ChoiceOptions],
 ) -> Coroutine[Any, Any, Choice]:
     """Wait until GPUs are free, then choose them. The event loop runs meanwhile.
 
@@ -208,8 +180,8 @@ def wait_for(
         uses or has claimed GPUs 1 and 3.
     within
         How long to wait: "30m", or seconds. None: without a limit.
-    by, order, force, growth, memory_limit, min_free, model
-        As for `choose`. With a number and without `min_free`, `wait_for` waits for free GPUs.
+    **options
+        As for `choose`. Without `min_free`, `wait_for` waits for free GPUs.
 
     Returns
     -------
@@ -228,16 +200,13 @@ def wait_for(
         CUDA has started with other GPUs. Nothing has changed.
 
     """
-    from gpu_magic.gpus.auto import check_filters
-    from gpu_magic.gpus.options import Options, read_seconds
     from gpu_magic.gpus.request import normalize_wait
     from gpu_magic.gpus.wait import Waiting
 
-    options = Options(by, order, force, growth, memory_limit, min_free=min_free, model=model)
-    check_filters(options)
+    asked = Options(**options)
     seconds = None if within is None else read_seconds(within)
     caller = _line(sys._getframe(2))  # noqa: SLF001 - 1 is `public`
-    return _awaited(Waiting(current(), normalize_wait(wanted), options, seconds), caller)
+    return _awaited(Waiting(current(), normalize_wait(wanted), asked, seconds), caller)
 
 
 @public

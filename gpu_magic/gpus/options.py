@@ -1,30 +1,32 @@
-"""The options of a choice: filters for `auto`, how GPUs are named, and the memory of frameworks."""
+"""The values of a choice's options, made from their entries in `option_table.py`, and what they mean."""
 
 from __future__ import annotations
 
+import inspect
 import re
-from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+import textwrap
+from collections import namedtuple
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, get_type_hints
 
 from gpu_magic.devices.model import UNKNOWN
-from gpu_magic.errors import ChoiceError
+from gpu_magic.errors import ChoiceError, wrong_argument
 from gpu_magic.frameworks.base import MemorySettings
-from gpu_magic.text import bytes_text, read_size, size_meant
+from gpu_magic.option_table import CHOICE, FILTERS, TYPICAL, Kind
+from gpu_magic.text import bytes_text, nearest_option, read_size, size_meant
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from gpu_magic.devices.model import Device
-    from gpu_magic.process.mask import By
+    from gpu_magic.option_table import ChoiceOptions
 
-__all__ = ["Options", "Order", "plan_memory", "read_seconds", "split_request"]
+__all__ = ["Options", "in_signature", "plan_memory", "read_seconds", "split_request"]
 
-Order = Literal["pci", "fastest"]
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}  # seconds
 _NAMES = (r"d(?:ays?)?", r"h(?:(?:ou)?rs?)?", r"m(?:in(?:ute)?s?)?", r"s(?:ec(?:ond)?s?)?")
 _PARTS = re.compile(r"\s*".join(rf"(?:(\d{{1,6}})\s*{name})?" for name in _NAMES), re.IGNORECASE)
 _LEAST = 64 << 20  # bytes. With a lower limit, no framework starts
-_MEMORY = re.compile(r"(.*?)( --growth)?(?: --memory-limit ([\w.]{1,20}(?: \w{1,5})?))?", re.DOTALL)
 
 
 def read_seconds(duration: str | float) -> float:
@@ -40,73 +42,115 @@ def read_seconds(duration: str | float) -> float:
     return float(seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of a choice, as arguments of `choose`. `str` returns them as typed after `%gpus`."""
+_FOR_AUTO = [name for name, one in FILTERS.items() if not one.with_numbers]
+# The fields are the entries, so mypy does not know them.
+_Fields = cast("Any", namedtuple)("_Fields", CHOICE, defaults=[one.default for one in CHOICE.values()])  # noqa: PYI024
 
-    by: By | None = None
-    order: Order | None = None
-    force: bool = False
-    growth: bool = False
-    memory_limit: str | int | None = None
-    only_free: bool = False
-    min_free: str | int | None = None
-    model: str | None = None
+
+class Options(_Fields):  # type: ignore[misc, valid-type]
+    """The options of a choice. `str` returns them as typed after `%gpus`.
+
+    It raises ChoiceError or TypeError if a value is invalid.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, **given: Unpack[ChoiceOptions]) -> Self:
+        if unknown := next(iter(given.keys() - CHOICE), ""):
+            near = nearest_option(unknown, CHOICE)
+            hint = f" Did you mean {near}?" if near else ""
+            raise wrong_argument(f"There is no option {unknown!r:.40}.{hint}")
+        checked = {name: CHOICE[name].check(value) for name, value in given.items()}
+        return cast("Self", super().__new__(cls, **checked))
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Options:
+        """Return those options of a choice that a line has, which can have other options."""
+        return cls(**{name: value for name, value in values.items() if name in CHOICE})
+
+    @classmethod
+    def saved(cls, saved: Mapping[str, Any]) -> Options:
+        """Return the options that were saved. Raise ChoiceError if they are invalid."""
+        try:
+            return cls(**saved)
+        except TypeError:
+            raise ChoiceError("its file cannot be read.") from None
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that are given, by their names in Python."""
+        values = self._asdict().items()
+        return {name: value for name, value in values if value is not None and value is not False}
+
+    def without(self, *names: str) -> Options:
+        """Return the options without some of them."""
+        found: Options = self._replace(**{name: CHOICE[name].default for name in names})
+        return found
+
+    def typed(self) -> list[str]:
+        """Return the options that are given, as typed: `--memory-limit 8GB`."""
+        return [
+            CHOICE[name].name if value is True else f"{CHOICE[name].name} {value}"
+            for name, value in self.given().items()
+            if name != "by"
+        ]
 
     def __str__(self) -> str:
-        return "".join(self.typed())
+        return "".join(f" {one}" for one in self.typed())
 
     @property
     def filters(self) -> str:
         """The options that filter the GPUs of `auto`, as typed. Empty if none is given."""
-        return "".join(self.typed("only_free", "min_free", "model"))
+        return str(self.without(*(CHOICE.keys() - FILTERS)))
+
+    @property
+    def for_auto(self) -> str:
+        """The filters that do not go with GPU numbers, as typed. Empty if none is given."""
+        return str(self.without(*(name for name, one in CHOICE.items() if name not in _FOR_AUTO)))
 
     @property
     def least(self) -> int | None:
-        """The bytes that must be free. None without `min_free`, or if it is invalid."""
+        """The bytes that must be free. None without `min_free`."""
         return None if self.min_free is None else read_size(self.min_free)
 
     @property
     def to_save(self) -> dict[str, Any]:
         """The options that also work with named GPUs, for `restart.saved`."""
-        return asdict(replace(self, min_free=None, model=None))
+        return self.without(*_FOR_AUTO).given()
 
-    @classmethod
-    def saved(cls, saved: Mapping[str, Any]) -> Options:
-        """Return the options that were saved. Raise ChoiceError if they are invalid."""
-        defaults = {field.name: field.default for field in fields(cls)}
-        for name, value in saved.items():
-            # A flag must be True or False, because a text would count as True.
-            kinds = (bool,) if defaults.get(name) is False else (str, int, float, type(None))
-            if name not in defaults or type(value) not in kinds:
-                raise ChoiceError("its file cannot be read.")
-        return cls(**saved)
 
-    @property
-    def arguments(self) -> list[str]:
-        """The options that are given, as arguments of `choose`: `memory_limit='8GB'`."""
-        values = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return [f"{name}={value!r}" for name, value in values if value is not None and value is not False]
+def in_signature(options: type) -> Callable[[_Function], _Function]:
+    """Write the options of a class into the signature and the docstring of a function with `**options`."""
 
-    def typed(self, *names: str) -> list[str]:
-        """Return the options that are given, of these names or of all, as typed: ` --memory-limit 8GB`."""
-        found = []
-        for name in names or [field.name for field in fields(self)[1:]]:  # `by` is not typed
-            value = getattr(self, name)
-            if value is not None and value is not False:
-                found.append(f" --{name.replace('_', '-')}" + ("" if value is True else f" {value}"))
-        return found
+    def decorate(function: _Function) -> _Function:
+        signature, entries = inspect.signature(function), []
+        *parameters, _ = signature.parameters.values()
+        for name, annotation in get_type_hints(options).items():
+            one, kind = CHOICE[name], inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter(name, kind, default=one.default, annotation=annotation))
+            values = f"{one.takes}." if one.kind in TYPICAL else ""
+            text = " ".join(filter(None, (f"{one.help[0].upper()}{one.help[1:]}.", values, one.more)))
+            entries.append(f"    {name}\n{textwrap.indent(textwrap.fill(text, 100), ' ' * 8)}\n")
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        rest = "    **options\n"
+        function.__doc__ = (function.__doc__ or "").replace(rest, f"{''.join(entries)}{rest}")
+        return function
+
+    return decorate
 
 
 def split_request(typed: str) -> tuple[str, Options]:
-    """Split a text after `%gpus` into the GPUs and the memory options at its end, written as `str` does.
+    """Split a text after `%gpus` into the GPUs and the panel's options behind them, written as `str` does.
 
-    All other text stays with the GPUs, where it is invalid.
+    It raises ChoiceError for an option that the panel does not have, or with an invalid value.
     """
-    match = _MEMORY.fullmatch(typed)
-    assert match  # noqa: S101 - it matches any text
-    devices, growth, limit = match.groups()
-    return devices, Options(growth=growth is not None, memory_limit=limit)
+    devices, *given = re.split(" (?=--)", typed)
+    there = {one.name: one for one in CHOICE.values() if one.in_panel}
+    values: dict[str, Any] = {}
+    for name, space, value in (one.partition(" ") for one in given):
+        if name not in there or bool(space) is (there[name].kind is Kind.FLAG):
+            raise ChoiceError(f"{name} is not an option of the panel, or lacks its value.")
+        values[there[name].attribute] = value if space else True
+    return devices, Options(**values)
 
 
 def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int | None) -> MemorySettings:
@@ -121,12 +165,12 @@ def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int |
         raise ChoiceError(f"{asked} needs GPUs. Try %gpus all {asked}")
     if limit is None:
         return MemorySettings(growth=True, gpus=len(devices))
-    size, given, better = read_size(limit), f"--memory-limit {limit!s:.40}", size_meant(limit, "8GB")
-    largest = 0
-    if size is None:
-        raise ChoiceError(f"{given} is not a size. Try --memory-limit {better}")
+    size, largest = read_size(limit) or 0, 0
     if size < _LEAST:
-        raise ChoiceError(f"{given} is too small for a framework to start. Try --memory-limit {better}")
+        better = size_meant(limit, "8GB")
+        raise ChoiceError(
+            f"--memory-limit {limit} is too small for a framework to start. Try --memory-limit {better}"
+        )
     for device in devices:
         if device.memory_total is UNKNOWN:
             raise ChoiceError(f"{device.label} does not report its memory, so it cannot be limited.")

@@ -185,21 +185,16 @@ def _vendor(request: Request, inventory: Inventory) -> Vendor:
 
 def check_options(request: Request, options: Options, vendor: Vendor = "nvidia") -> None:
     """Raise ChoiceError if a request does not go with its options."""
-    by, order = options.by, options.order
-    if by not in (None, "index", "uuid"):
-        raise ChoiceError(f"by={by!r} is neither 'index' nor 'uuid'.")
-    if order not in (None, "pci", "fastest"):
-        raise ChoiceError(f"order={order!r} is neither 'pci' nor 'fastest'.")
+    order = options.order
     if order and vendor == "amd":
         raise ChoiceError("--order sets CUDA_DEVICE_ORDER, which AMD's GPUs do not follow. Omit it.")
     if isinstance(request, Reset | Nothing) and order:
         word = "reset" if isinstance(request, Reset) else "none"
         raise ChoiceError(f"--order does not go with {word}, which names no GPU. Try {word}")
-    if isinstance(request, Named):
-        options = replace(options, only_free=False)
-    if options.filters and not isinstance(request, Auto):
-        given = options.filters.strip()
-        or_numbers = " or GPU numbers" if given == "--only-free" else ""
+    wrong = options.for_auto if isinstance(request, Named) else options.filters
+    if wrong and not isinstance(request, Auto):
+        given = wrong.strip()
+        or_numbers = "" if options.for_auto else " or GPU numbers"
         raise ChoiceError(f"{given} goes with auto{or_numbers}. Try auto {given}")
 
 

@@ -70,7 +70,7 @@ class Wait(Generic[T]):
         attempt: Callable[[Options, Inventory, InTurn | None], T],
     ) -> None:
         self._session, self._request, self._given = session, request, options
-        self._options = replace(options, only_free=options.only_free or options.min_free is None)
+        self._options = options._replace(only_free=options.only_free or options.min_free is None)
         self._seconds, self._attempt, self._began = seconds, attempt, time.monotonic()
         self._pause = FIRST_PAUSE
         self._place, self._turns, self._wants = Place(session.access), Turns(), ""
@@ -165,7 +165,7 @@ class Wait(Generic[T]):
             wanted = f"{mark}{shortened(labels, _LONGEST)}"
         else:
             kind = f"{'free ' * self._options.only_free}{mark}GPU"
-            wanted = f"{counted(self._request.count, kind)}{replace(self._given, only_free=False).filters}"
+            wanted = f"{counted(self._request.count, kind)}{self._given.for_auto}"
         self.wanted, self.holders = wanted, holders
         if holders:
             self._place.take(self._wants)
@@ -198,7 +198,7 @@ class Waiting(Wait["Choice"]):
                 return apply(session, text, options, inventory=inventory, in_turn=in_turn)
             with suppress(NotFreeError):  # succeeds if the same GPUs were chosen before
                 return apply(session, text, options, inventory=inventory)
-            return apply(session, text, replace(options, only_free=False), inventory=inventory)
+            return apply(session, text, options.without("only_free"), inventory=inventory)
 
         super().__init__(session, request, options, seconds, attempt)
 

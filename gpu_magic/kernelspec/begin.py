@@ -8,18 +8,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.problems import Cause, GpuCause
 from gpu_magic.errors import ChoiceError, GpuMagicError, NotFreeError
 from gpu_magic.gpus.apply import apply
-from gpu_magic.gpus.auto import check_filters, held_by
+from gpu_magic.gpus.auto import held_by
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import Auto, Reset, normalize_request, parse
 from gpu_magic.gpus.select import check_options
 from gpu_magic.interrupts import unasked
+from gpu_magic.option_table import CHOICE, Kind
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.mask import MASK
 from gpu_magic.process.session import current
@@ -37,15 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["begin", "read_request"]
 
-# The options that work when a kernel starts, with example values as JSON in a notebook's metadata.
-_OPTIONS = {
-    "order": '"pci"',
-    "growth": "true",
-    "memory_limit": '"8GB"',
-    "only_free": "true",
-    "min_free": '"20GB"',
-    "model": '"A100"',
-}
+# The options that work when a kernel starts, by their names in a notebook's metadata.
+_OPTIONS = {name: one for name, one in CHOICE.items() if one.at_start}
 _DRIVER_SECONDS, _LOOK_SECONDS = 5.0, 0.1
 _LONGEST_NAME = 60  # characters
 _MOST_BYTES = 64 << 20  # the largest notebook whose metadata is read
@@ -76,18 +69,16 @@ def read_request(typed: str) -> tuple[str, Options]:
     for name, value in values.items():
         if value and name not in _OPTIONS:
             raise ChoiceError(f"--{name.replace('_', '-')} does not work when a kernel starts. Omit it.")
-    return request, _options(request, {name: values[name] for name in _OPTIONS})
+    return request, _with_free(request, Options.of(values))
 
 
-def _options(request: str, given: dict[str, Any]) -> Options:
+def _with_free(request: str, options: Options) -> Options:
     """Return the options of a choice. `auto` picks only free GPUs, because nobody watches the start."""
     asked = parse(request)
     if isinstance(asked, Reset):
         raise ChoiceError("Without a choice a kernel starts as after reset. Try auto, 2,0, all or none")
-    options = Options(**given)
     check_options(asked, options)
-    check_filters(options)
-    return replace(options, only_free=True) if isinstance(asked, Auto) else options
+    return options._replace(only_free=True) if isinstance(asked, Auto) else options
 
 
 def _choose(session: Session, typed: str) -> Iterator[str]:
@@ -101,7 +92,7 @@ def _choose(session: Session, typed: str) -> Iterator[str]:
     try:
         _wait_for_driver(session)
         request, options = asked or read_request(typed)
-        typed = f"{request}{replace(options, only_free=False)}"
+        typed = f"{request}{options.without('only_free')}"
         choice = apply(session, request, options, preferred=before, is_start=True)
     except NotFreeError as error:
         holders = f"GPU {request} ({error.holders})" if request.isdecimal() else error.holders
@@ -159,10 +150,14 @@ def _asked_by_notebook() -> tuple[str, Options] | None:
             near = nearest_option(name, ("gpus", *_OPTIONS))
             instead = f'Did you mean "{near}"?' if near else f"It has {listed(('gpus', *_OPTIONS))}."
             raise ChoiceError(f'"gpu_magic" has no "{name:.40}". {instead}')
-        if not isinstance(value, bool if _OPTIONS[name] == "true" else str):
-            raise ChoiceError(f'"{name}" is {json.dumps(value):.40}. Write {_OPTIONS[name]}')
+        kind, example = _OPTIONS[name].kind, _OPTIONS[name].example
+        written = "true" if kind is Kind.FLAG else example if kind is Kind.NUMBER else json.dumps(example)
+        try:
+            Options(**{name: value})
+        except (TypeError, ChoiceError):
+            raise ChoiceError(f'"{name}" is {json.dumps(value):.40}. Write {written}') from None
     request = normalize_request(request)
-    return request, _options(request, asked)
+    return request, _with_free(request, Options(**asked))
 
 
 def _metadata() -> Any:

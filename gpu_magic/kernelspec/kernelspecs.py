@@ -113,7 +113,9 @@ def _jupyter(prefix: str = "") -> tuple[Any, Any]:
 
 def _name(request: str, options: Options) -> str:
     """Return a name for a kernel: `gpu-auto-2`, `gpu-2-0`."""
-    words = re.findall(r"[A-Za-z0-9]+", f"{request} {options.min_free or ''} {options.model or ''}")
+    given = options.without("only_free").given().items()
+    texts = [request, *(name if value is True else str(value) for name, value in given)]
+    words = re.findall(r"[A-Za-z0-9]+", " ".join(texts))
     return "-".join(["gpu", *words]).lower()
 
 
@@ -122,13 +124,14 @@ def _title(request: str, options: Options) -> str:
     asked = parse(request)
     kind = "GPU" if options.model is None else f"{options.model} GPU"
     memory = f" with {options.min_free}" if options.min_free else ""
+    memory += str(options.without("only_free", "min_free", "model"))
     match asked:
         case Auto(count=1):
             return f"a free {kind}{memory}"
         case Auto(count=count):
             return f"{count} free {kind}s{memory}"
         case Everything():
-            return "all GPUs"
+            return f"all GPUs{memory}"
         case Named(identifiers=names):
-            return f"GPU{'s' if len(names) > 1 else ''} {', '.join(map(str, names))}"
+            return f"GPU{'s' if len(names) > 1 else ''} {', '.join(map(str, names))}{memory}"
     return "no GPU"

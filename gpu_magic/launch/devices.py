@@ -52,8 +52,7 @@ def pick(
     request: Request = parse(gpus or "") if snapshot is None else _visible(snapshot)
     if isinstance(request, Named) and count in range(1, len(request.identifiers)):
         request = Named(request.identifiers[:count])  # the rest need not be free
-    if options.min_free is not None and not isinstance(request, Auto):
-        given = f"--min-free {options.min_free}"
+    if (given := options.for_auto.strip()) and not isinstance(request, Auto):
         raise LaunchError(f"{given} goes with auto. Try --gpus auto {given}")
     if wait is None:
         is_alone = isinstance(request, Auto) or options.only_free

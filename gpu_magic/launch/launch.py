@@ -11,16 +11,17 @@ from contextlib import ExitStack
 from numbers import Integral
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from gpu_magic.claims.held import Claims
 from gpu_magic.errors import LaunchError
-from gpu_magic.gpus.options import Options
+from gpu_magic.gpus.options import Options, in_signature
 from gpu_magic.gpus.request import is_request, normalize_request
 from gpu_magic.launch.devices import divide, pick
 from gpu_magic.launch.launchers import Command
 from gpu_magic.launch.process import RunFolder
 from gpu_magic.launch.task import Task
+from gpu_magic.option_table import Filters
 from gpu_magic.process.mask import NAMES
 from gpu_magic.process.session import current
 from gpu_magic.public import public
@@ -37,6 +38,7 @@ __all__ = ["check_count", "launch", "prepare", "tasks"]
 
 
 @public
+@in_signature(Filters)
 def launch(
     command: str | Iterable[str],
     *,
@@ -46,10 +48,9 @@ def launch(
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     force: bool = False,
-    only_free: bool = False,
-    min_free: str | int | None = None,
     wait: str | float | None = None,
     on_wait: Callable[[str], None] | None = None,
+    **options: Unpack[Filters],
 ) -> Task:
     """Run a command on GPUs, in other processes. The call returns while the command runs.
 
@@ -74,17 +75,15 @@ def launch(
         The command's working directory. None: that of this process.
     force
         Allow GPUs outside those that the process was given.
-    only_free
-        Only GPUs that no other process uses or has claimed. GPUs of this process's other commands are not
-        free.
-    min_free
-        With `auto`: GPUs with at least this much free memory: "20GB", or bytes.
     wait
         How long to wait until the GPUs are free, or have `min_free`: "30m", or seconds. The call returns when
         the command runs.
     on_wait
         A function. It is called after each check that finds the GPUs not free. Its argument is a line that
         names their users.
+    **options
+        The options of [`%gpu_launch`](magics.md#gpu_launch) that filter GPUs: `only_free=True`,
+        `min_free="20GB"`. GPUs of this process's other commands are not free.
 
     Returns
     -------
@@ -111,10 +110,9 @@ def launch(
         env={str(name): str(value) for name, value in (env or {}).items()},
         cwd=cwd,
         force=force,
-        only_free=only_free,
-        min_free=min_free,
         wait=wait,
         dry_run=False,
+        **options,
     )
     return prepare(asked, on_wait=lambda waiting: on_wait(str(waiting)) if on_wait else None).start()
 
@@ -177,12 +175,11 @@ def prepare(
     with ExitStack() as undo:
         claims = Claims(shlex.join(words), session.access, is_at_work=lambda: True)
         undo.callback(claims.release)
-        options = Options(force=asked.force, only_free=asked.only_free, min_free=asked.min_free)
         selection = pick(
             session,
             asked.gpus,
             asked.count,
-            options,
+            Options.of(vars(asked)),
             claims=None if asked.dry_run else claims,
             wait=asked.wait,
             on_wait=on_wait,

@@ -57,29 +57,17 @@ class GpuLaunchMagic:
     def gpu_launch(self, line: str, cell: str | None = None) -> None:
         """Run a command on the chosen GPUs, in their order, in other processes.
 
-        %gpu_launch torchrun train.py          one process per GPU: rank 0 on cuda:0, …
-        %gpu_launch accelerate launch train.py
-                                               the same with Accelerate
-        %gpu_launch deepspeed train.py         the same with DeepSpeed
-        %gpu_launch python train.py            one process with all GPUs; any other command also works
-        %%gpu_launch torchrun                  run the cell as a script
+            %gpu_launch torchrun train.py          one process per GPU: rank 0 on cuda:0, …
+            %gpu_launch accelerate launch train.py
+                                                   the same with Accelerate
+            %gpu_launch deepspeed train.py         the same with DeepSpeed
+            %gpu_launch python train.py            one process with all GPUs; any other command also works
+            %%gpu_launch torchrun                  run the cell as a script
 
-        Options of the launcher follow its name. Options of %gpu_launch come before the name:
+        Options of the launcher follow its name. Options of `%gpu_launch` come before the name. `--gpus` does
+        not change the choice of this kernel.
 
-        -n 2, --count 2     only the first two GPUs
-        --gpus 2,0          other GPUs, as typed after %gpus; this kernel's choice stays
-        --each              start the command once per GPU, with GPU_MAGIC_INDEX and GPU_MAGIC_COUNT set
-        --env NAME=value    a variable for the command; repeat for more
-        --cwd FOLDER        the command's working directory
-        --in lr,steps       give the cell these variables of the notebook
-        --out result        return these variables from rank 0 at the cell's end; with --each, as lists
-        --background NAME   return at once; see %gpu_tasks
-        --keep              keep the output files, and the cell's script
-        --only-free         only free, unclaimed GPUs
-        --min-free 20GB     --gpus auto: GPUs with at least this much free memory
-        --wait 30m          wait for the GPUs, then start
-        --force             allow GPUs outside those that the kernel was given
-        --dry-run           print the command as for a shell, and start nothing
+        {options}
 
         You can also launch after CUDA has started. An interrupt, or the end of this kernel, ends the command
         with all that it started.
@@ -238,14 +226,14 @@ class GpuTasksMagic:
         self._in_kernel = hasattr(shell, "kernel")
 
     def gpu_tasks(self, line: str) -> None:
-        """Show the tasks that %gpu_launch --background and %%on_gpu --background have started.
+        """Show the tasks that `%gpu_launch --background` and `%%on_gpu --background` have started.
 
-        %gpu_tasks              list all tasks
-        %gpu_tasks NAME         show the output of a command, or the value of a cell
-        %gpu_tasks wait NAME    wait until the task ends, and show its result or error. Without a name: all
-        %gpu_tasks stop NAME    end a command with all that it started, or interrupt a cell
+            %gpu_tasks              list all tasks
+            %gpu_tasks NAME         show the output of a command, or the value of a cell
+            %gpu_tasks wait NAME    wait until it ends, and show its result or error; without a name: all
+            %gpu_tasks stop NAME    end a command with all that it started, or interrupt a cell
 
-        Separate several names by commas: %gpu_tasks wait train, eval. An interrupt ends only the waiting.
+        Separate several names by commas: `%gpu_tasks wait train, eval`. An interrupt ends only the waiting.
         """
         __tracebackhide__ = True
         names = read("%gpu_tasks", line).request.replace(",", " ").split()

@@ -37,19 +37,20 @@ class GpuTimeMagic:
         self._shell: Any = shell
 
     def gpu_time(self, line: str, cell: str | None = None) -> Any:
-        """Print the time of a cell, as %%time does, and the utilization, memory and energy of each GPU.
+        """Print the time of a cell, as `%%time` does, and the utilization, memory and energy of each GPU.
 
-        %%gpu_time         measure this cell
-        %%gpu_time --json  print the measurement as JSON
-        %gpu_time train()  measure one line
-        %gpu_time on       print a line after every cell that uses a GPU; %gpu_time off ends that
-        %gpu_time report   list the measured cells, the longest first: gpu_magic.history() as a table
+            %%gpu_time         measure this cell
+            %gpu_time train()  measure one line
+            %gpu_time on       print a line after every cell that uses a GPU; %gpu_time off ends that
+            %gpu_time report   list the measured cells, the longest first: gpu_magic.history() as a table
+
+        {options}
 
         The time ends when the GPUs have finished the work of PyTorch, JAX and TensorFlow, as after
-        torch.cuda.synchronize(). For each GPU, %%gpu_time prints the mean utilization, the peak memory
+        `torch.cuda.synchronize()`. For each GPU, `%%gpu_time` prints the mean utilization, the peak memory
         of this process, how much more memory it has after the cell than before, and the joules
-        of the whole GPU. %%gpu_time resets the peaks of PyTorch and TensorFlow, so that the cell's peak is
-        exact. %gpu_time on does not.
+        of the whole GPU. `%%gpu_time` resets the peaks of PyTorch and TensorFlow, so that the cell's peak is
+        exact. `%gpu_time on` does not.
         """
         __tracebackhide__ = True
         shell, word = self._shell, line.partition("#")[0].strip()

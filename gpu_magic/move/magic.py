@@ -25,28 +25,25 @@ class MoveMagics:
     def to_gpu(self, line: str) -> None:
         """Move variables, with all that they hold, to a GPU. If that fails, nothing moves.
 
-        %to_gpu model optimizer batch   to cuda:0, the first of this kernel's GPUs
-        %to_gpu model --device 1        to cuda:1, or any device of %%on_gpu: smi:3, GPU-8f3a, cpu
-        %to_gpu state.model data["x"]   attributes and items
-        %to_gpu --all                   every variable that can move
-        %to_cpu model                   back to the CPU
+            %to_gpu model optimizer batch   to cuda:0, the first of this kernel's GPUs
+            %to_gpu state.model data["x"]   attributes and items
+            %to_cpu model                   back to the CPU
 
-        --dry-run           print what would move, its size, and whether it fits
-        --numpy torch       convert NumPy arrays to tensors (torch, jax or cupy); otherwise they stay
-        --or-cpu            move to the CPU, and print why, if the GPU cannot be used
+        {options}
 
         Models, optimizers, parameters, lists, dicts and objects change in place. Tensors, arrays and
-        tuples are new objects. Tied weights stay tied. Views stay views. Gradients also move. %to_gpu lists
+        tuples are new objects. Tied weights stay tied. Views stay views. Gradients also move. `%to_gpu` lists
         other variables that keep the old objects.
         """
         options = read("%to_gpu", line, partial(text_named, self.shell))
         self._move(options, device=options.device, numpy=options.numpy, or_cpu=options.or_cpu)
 
     def to_cpu(self, line: str) -> None:
-        """Move variables to the CPU. CuPy arrays become NumPy arrays. %to_gpu? shows more.
+        """Move variables to the CPU. CuPy arrays become NumPy arrays. `%to_gpu?` shows more.
 
-        %to_cpu model optimizer   move these variables
-        --all, --dry-run          as in %to_gpu
+            %to_cpu model optimizer   move these variables
+
+        {options}
         """
         self._move(read("%to_cpu", line, partial(text_named, self.shell)), device="cpu", magic="%to_cpu")
 

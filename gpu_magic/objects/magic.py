@@ -30,9 +30,9 @@ class ObjectsMagics:
     def where(self, line: str) -> None:
         """Show the devices that hold variables, and the bytes on each device.
 
-        %where              every variable of this notebook that holds arrays
-        %where x model      these variables, with the arrays in models, optimizers and containers
-        %where batch["x"]   an expression; separate several by spaces
+            %where              every variable of this notebook that holds arrays
+            %where x model      these variables, with the arrays in models, optimizers and containers
+            %where batch["x"]   an expression; separate several by spaces
 
         Memory that several arrays share (views, tied weights) counts once per row.
         """
@@ -42,8 +42,9 @@ class ObjectsMagics:
     def gpu_free(self, line: str) -> None:
         """Free GPU memory that only the notebook's history or a framework's cache holds.
 
-        %gpu_free           drop the last traceback and outputs (Out, _) on GPUs, and empty the caches
-        %gpu_free --dry-run  print what it would drop, and drop nothing
+            %gpu_free   drop the last traceback and outputs (Out, _) on GPUs, and empty the caches
+
+        {options}
 
         The output has the memory in use on each GPU before and after, and the variables that hold the rest.
         """

@@ -23,7 +23,7 @@ from gpu_magic.shell.values import expand
 from gpu_magic.text import with_full_stop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
 
     from IPython.core.interactiveshell import InteractiveShell
@@ -44,29 +44,23 @@ class OnGpuMagic:
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell: Any = shell
 
-    def on_gpu(self, line: str, cell: str) -> Any:
+    def on_gpu(self, line: str, cell: str, *, names: Mapping[str, Any]) -> Any:
         """Run a cell on one GPU, in every framework that the cell uses.
 
-        %%on_gpu 1          run the cell on cuda:1; also typed as cuda:1, gpu:1 or /GPU:1
-        %%on_gpu smi:3      run the cell on nvidia-smi's GPU 3; also GPU-8f3a, the start of a UUID
-        %%on_gpu cpu        run the cell on the CPU; also cpu:2, xpu:0 or mps
-        %%on_gpu {n}        use a variable or an expression
-        %%on_gpu 0,1 --mirror
-                            run the cell under a tf.distribute.MirroredStrategy over these GPUs
+            %%on_gpu 1          run the cell on cuda:1; also typed as cuda:1, gpu:1 or /GPU:1
+            %%on_gpu smi:3      run the cell on nvidia-smi's GPU 3; also GPU-8f3a, the start of a UUID
+            %%on_gpu cpu        run the cell on the CPU; also cpu:2, xpu:0 or mps
+            %%on_gpu {n}        use a variable or an expression
 
-        --only torch,jax    set only these frameworks: torch, tensorflow, jax, cupy, keras
-        --or-cpu            run on the CPU, and print why, if the GPU cannot be used
-        --background eval   run in a thread as task eval while other cells run: see %gpu_tasks
-        -v, --verbose       print where the cell ran
+        {options}
 
-        For the cell, %%on_gpu sets the default device of PyTorch, TensorFlow, JAX and CuPy, even if the
+        For the cell, `%%on_gpu` sets the default device of PyTorch, TensorFlow, JAX and CuPy, even if the
         cell itself imports them. If a framework is already imported and cannot run on the device, a cell
         that uses it does not run. If the cell itself imports a framework that cannot run on the device, the
         cell starts and then raises an error.
         """
         __tracebackhide__ = True
-        # The user's frame is below the frames of this method, of the lazy magic and of run_cell_magic.
-        options = read("%%on_gpu", line, partial(expand, self._shell, write=_typed, depth=5))
+        options = read("%%on_gpu", line, partial(expand, names=names, write=_typed))
         refuse_name(self._shell, "%%on_gpu", options.request, is_target)
         body = body_of(self._shell, cell)
         block = OnGpu(

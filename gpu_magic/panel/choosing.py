@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gpu_magic.errors import GpuMagicError, NotFreeError
@@ -207,7 +207,7 @@ def _choose(wanted: _Wanted) -> tuple[str, str, list[str]] | None:
     try:
         if wanted.only_free and probe().can_change:
             # One reading is enough after the wait. A longer look would delay the next cell.
-            free = replace(options, only_free=True)
+            free = options._replace(only_free=True)
             choice = apply(session, devices, free, inventory=read_machine(session))
         else:
             choice = apply(session, devices, options)

@@ -22,9 +22,9 @@ class GpuPanelMagic:
     def gpu_panel(self, line: str) -> None:
         """Show the GPUs in a live panel. Click GPUs to choose them.
 
-        %gpu_panel          memory, utilization, temperature, power and users of each GPU, once a second
+            %gpu_panel          memory, utilization, temperature, power and users of each GPU, once a second
 
-        Click GPUs in the order of cuda:0, cuda:1, …, then "Use these". After CUDA has started, another
+        Click GPUs in the order of `cuda:0`, `cuda:1`, …, then "Use these". After CUDA has started, another
         choice needs a restart of the kernel. The panel offers the restart and keeps the choice.
         """
         if request := read("%gpu_panel", line).request:

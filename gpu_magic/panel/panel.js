@@ -39,7 +39,7 @@ class PanelView {
     this.empty = this.root.appendChild(make("p", "gm-empty"));
     this.grid = new Grid(this.root, store, () => this.visibility.say());
     this.footer = this.root.appendChild(make("footer", "gm-foot"));
-    this.options = new MemoryOptions(this.root, store);
+    this.options = new ChoiceOptions(this.root, store);
     this.buildLine();
     this.buildButtons();
     this.question = new RestartQuestion(this.footer, this.buttons, (request) => store.choose(true, request));
@@ -287,25 +287,15 @@ class WaitControls {
   }
 }
 
-// The options of a choice: how frameworks allocate memory. Shown on request, or if an option is set.
-class MemoryOptions {
+// A control for each option of a choice that has a place in the panel. Shown on request, or if an option is set.
+class ChoiceOptions {
   constructor(panel, store) {
     this.store = store;
     this.element = panel.appendChild(make("div", "gm-options", { id: `gm-options-${makeName()}`, role: "group" }));
     this.element.setAttribute("aria-label", "Options");
     this.element.hidden = true;
-    const growth = this.element.appendChild(make("label"));
-    this.growth = growth.appendChild(makeFocusable("input", "", { type: "checkbox" }));
-    growth.append("allocate memory as needed");
-    growth.title = "Otherwise TensorFlow and JAX allocate most of a GPU's memory at once";
-    const limit = this.element.appendChild(make("label"));
-    limit.append("at most");
-    this.limit = limit.appendChild(makeFocusable("input", "", { type: "text", placeholder: "8GB", size: "7", spellcheck: "false" }));
-    limit.append("of each GPU");
-    limit.title = "The most that TensorFlow, JAX and PyTorch use";
-    this.growth.addEventListener("change", () => store.setMemory({ growth: this.growth.checked }));
-    this.limit.addEventListener("change", () => this.setLimit());
-    onEnter(this.limit, () => this.setLimit());
+    this.shown = {};
+    this.inputs = OPTIONS.map((option) => [option, this.build(option)]);
     const toggle = () => {
       this.element.hidden = !this.element.hidden;
       setAttribute(this.button, "aria-expanded", String(!this.element.hidden));
@@ -314,20 +304,34 @@ class MemoryOptions {
     this.button = makeButton("options", toggle, "gm-copy", attributes); // shows the options
   }
 
-  setLimit() {
-    const limit = this.limit.value.replace(/\s/g, "");
-    if (limit === this.shown?.limit) return;
-    if (limit && !/^\d+(\.\d+)?([KMGT]i?)?B?$/i.test(limit)) return this.store.warn(`${this.limit.value} is not a size. Try 8GB or 8GiB`);
-    this.store.setMemory({ limit });
+  build(option) {
+    const label = this.element.appendChild(make("label", "", { title: option.help }));
+    const text = { type: "text", placeholder: option.example, size: "7", spellcheck: "false" };
+    const input = makeFocusable("input", "", option.is_flag ? { type: "checkbox" } : text);
+    label.append(...(option.is_flag ? [input, option.label] : [option.label, input]));
+    input.addEventListener("change", () => this.set(option, input));
+    if (!option.is_flag) onEnter(input, () => this.set(option, input));
+    return input;
+  }
+
+  set(option, input) {
+    const value = option.is_flag ? input.checked : input.value.trim().replace(/\s+/g, option.is_size ? "" : " ");
+    if (value === this.shown[option.name]) return;
+    const isWrong = option.is_size && value && !/^\d+(\.\d+)?([KMGT]i?)?B?$/i.test(value);
+    if (isWrong) return this.store.warn(`${input.value} is not a size. Try 8GB or 8GiB`);
+    this.store.setOption(option, value);
   }
 
   // Does not overwrite a value that is being typed.
   show(request) {
-    const { growth, limit } = splitRequest(request);
-    if (growth === this.shown?.growth && limit === this.shown?.limit) return;
-    this.shown = { growth, limit };
-    this.growth.checked = growth;
-    this.limit.value = limit;
-    if ((growth || limit) && this.element.hidden) this.button.click();
+    const { options } = splitRequest(request);
+    for (const [{ name, is_flag: isFlag }, input] of this.inputs) {
+      const value = options[name] ?? (isFlag ? false : "");
+      if (value === this.shown[name]) continue;
+      this.shown[name] = value;
+      if (isFlag) input.checked = value;
+      else input.value = value;
+      if (value && this.element.hidden) this.button.click();
+    }
   }
 }

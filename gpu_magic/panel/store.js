@@ -204,15 +204,20 @@ class Store {
     this.show();
   }
 
-  // Changes the devices of the draft and keeps its options.
+  // Changes the devices of the draft and keeps its options, except filters that go with `auto` alone.
   setDevices(devices) {
-    this.change(joinRequest({ ...splitRequest(this.draft ?? this.header.memory_options), devices }));
+    const { options } = splitRequest(this.draft ?? this.header.memory_options);
+    for (const { name, needs_auto: needsAuto } of OPTIONS) if (needsAuto) delete options[name];
+    this.change(joinRequest({ devices, options }));
   }
 
-  // Changes the options of the draft. A new draft has the marked devices.
-  setMemory(changed) {
+  // Changes an option of the draft. A new draft has the marked devices. A filter makes it `auto`, for as many.
+  setOption({ name, needs_auto: needsAuto }, value) {
     const request = this.draft ?? this.marked.join(",") + this.header.memory_options;
-    this.change(joinRequest({ ...splitRequest(request), ...changed }));
+    const { devices, options } = splitRequest(request);
+    const isAuto = needsAuto && value && !devices.startsWith("auto");
+    const changed = isAuto ? `auto:${Math.max(1, this.marked.length)}` : devices;
+    this.change(joinRequest({ devices: changed, options: { ...options, [name]: value } }));
   }
 
   warn(text) {
@@ -297,6 +302,9 @@ class Store {
   }
 
   pickLeastBusy(count) {
+    const { options } = splitRequest(this.draft ?? this.header.memory_options);
+    const isFiltered = OPTIONS.some((one) => one.is_filter && options[one.name]);
+    if (isFiltered && count >= 1) return this.change(joinRequest({ devices: `auto:${count}`, options }));
     const keys = this.header.least_busy.split(",").filter(Boolean);
     if (count >= 1 && count <= keys.length) return this.setDevices(keys.slice(0, count).join(","));
     this.warn(keys.length ? `From 1 to ${keys.length} can be picked.` : "None can be picked.");
@@ -305,12 +313,18 @@ class Store {
 
 // A request is the text after `%gpus`, devices and then options: `2,6 --growth --memory-limit 8GB`.
 function splitRequest(request) {
-  const [, devices, growth, limit] = /^(.*?)( --growth)?(?: --memory-limit (.*))?$/.exec(request);
-  return { devices, growth: Boolean(growth), limit: limit ?? "" };
+  const [devices, ...given] = request.split(/ (?=--)/);
+  const options = {}; // by name; true: a flag
+  for (const one of given) {
+    const [name, ...words] = one.split(" ");
+    options[name] = words.join(" ") || true;
+  }
+  return { devices, options };
 }
 
-function joinRequest({ devices, growth, limit }) {
-  return `${devices}${growth ? " --growth" : ""}${limit ? ` --memory-limit ${limit}` : ""}`;
+function joinRequest({ devices, options }) {
+  const given = OPTIONS.filter(({ name }) => options[name]);
+  return devices + given.map(({ name, is_flag: isFlag }) => ` ${name}${isFlag ? "" : ` ${options[name]}`}`).join("");
 }
 
 // Calls a function when the page learns that its kernel has ended. Returns a function that stops this.

@@ -22,12 +22,11 @@ class GpuPsMagic:
     def gpu_ps(self, line: str) -> None:
         """List your own processes on GPUs (other notebooks, scripts, this kernel), or end one.
 
-        %gpu_ps                  list your processes, with their memory on each GPU and their claims
-        %gpu_ps end 4711         ask, then end this process, and print whether it ended within 5 s
-        %gpu_ps end train.ipynb  the same by its name in the list
+            %gpu_ps                  list your processes, with their memory on each GPU and their claims
+            %gpu_ps end 4711         ask, then end this process, and print whether it ended within 5 s
+            %gpu_ps end train.ipynb  the same by its name in the list
 
-        --yes                    end the process without a question
-        --kill                   send SIGKILL. Refused until 5 s after SIGTERM
+        {options}
         """
         options = read("%gpu_ps", line)
         wrong, _, which = options.request.partition("end ")

@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import LineError
 from gpu_magic.gpus.request import WORDS as REQUESTS
+from gpu_magic.option_table import OPTIONS, Kind
 from gpu_magic.process.tasks import VERBS
-from gpu_magic.text import HARMFUL, STRING, code_words, listed, nearest_option
+from gpu_magic.text import STRING, code_words, listed, nearest_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
     from IPython.core.interactiveshell import InteractiveShell
 
+    from gpu_magic.option_table import Option
+
 __all__ = [
     "CODE",
-    "EXAMPLES",
-    "FLAG",
     "LAUNCHERS",
-    "OPTIONS",
     "WORDS",
-    "Kind",
     "names_of",
     "read",
+    "read_action",
     "read_command",
     "read_count",
     "read_words",
@@ -38,80 +38,6 @@ __all__ = [
     "text_named",
 ]
 
-# The kinds of values. A flag has no value. A tuple lists the allowed words. A word has no spaces. A text can
-# have spaces, and ends before the next option: `--only torch, jax`, `--memory-limit 8 GB`. Pairs are
-# `NAME=value`, repeated: a dict. A list continues after a comma: `2, 0`. An optional word, as for
-# `--background`, is empty if it is omitted.
-FLAG, WORD, OPTIONAL, TEXT, PAIRS, LIST = "flag", "word", "optional", "text", "pairs", "list"
-Kind = str | tuple[str, ...]
-
-OPTIONS: dict[str, dict[str, Kind]] = {
-    "%gpus": {
-        "--order": ("pci", "fastest"),
-        "--growth": FLAG,
-        "--memory-limit": TEXT,
-        "--only-free": FLAG,
-        "--min-free": TEXT,
-        "--model": TEXT,
-        "--wait": WORD,
-        "--in-process": FLAG,
-        "--dry-run": FLAG,
-        "--force": FLAG,
-        "--restart": FLAG,
-        "--strict": FLAG,
-    },
-    "%%on_gpu": {
-        "--only": TEXT,
-        "--or-cpu": FLAG,
-        "--mirror": FLAG,
-        "--background": OPTIONAL,
-        "--verbose": FLAG,
-    },
-    "%to_gpu": {
-        "--device": WORD,
-        "--numpy": ("torch", "jax", "cupy"),
-        "--or-cpu": FLAG,
-        "--all": FLAG,
-        "--dry-run": FLAG,
-    },
-    "%to_cpu": {"--all": FLAG, "--dry-run": FLAG},
-    "%where": {},
-    "%gpu_fit": {
-        "--loss": TEXT,
-        "--eval": FLAG,
-        "--amp": FLAG,
-        "--dtype": ("bfloat16", "float16", "float32", "float64"),
-        "--batch": WORD,
-    },
-    "%gpu_free": {"--dry-run": FLAG},
-    "%gpu_doctor": {"--report": FLAG, "--json": FLAG},
-    "%gpu_ps": {"--kill": FLAG, "--yes": FLAG},
-    "%gpu_panel": {},
-    "%gpu_time": {"--json": FLAG},
-    "%gpu_launch": {
-        "--count": WORD,
-        "--gpus": LIST,
-        "--each": FLAG,
-        "--env": PAIRS,
-        "--cwd": WORD,
-        "--in": LIST,
-        "--out": LIST,
-        "--background": WORD,
-        "--keep": FLAG,
-        "--only-free": FLAG,
-        "--min-free": WORD,
-        "--wait": WORD,
-        "--force": FLAG,
-        "--dry-run": FLAG,
-    },
-    "%gpu_cluster": {"--count": WORD, "--profile": WORD, "--force": FLAG},
-    "%gpu_tasks": {},
-}
-OPTIONS["gpu-magic launch"] = {
-    option: kind
-    for option, kind in OPTIONS["%gpu_launch"].items()
-    if option not in ("--in", "--out", "--background", "--keep")
-} | {"--json": FLAG}
 # The keywords of each magic.
 WORDS = {
     "%gpus": tuple(REQUESTS),
@@ -120,33 +46,20 @@ WORDS = {
     "%gpu_tasks": VERBS,
     "%gpu_time": ("on", "off", "report"),
 }
-# Typical values of options that accept any value.
-EXAMPLES = {
-    "--wait": ("10m", "30m", "2h", "8h"),
-    "--min-free": ("8GB", "16GB", "32GB", "64GB"),
-    "--memory-limit": ("8GB", "16GB", "32GB", "64GB"),
-}
-# The most used options of the magics that have many.
-_DAILY = {
-    "%gpus": ("--only-free", "--wait", "--restart", "more"),
-    "%gpu_launch": ("--gpus", "--each", "--background", "more"),
-}
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "python")
-_SHORT = {"-v": "--verbose", "-n": "--count"}
 # Quoted text in a command, as in a shell; and a comment, which starts a word and is not quoted.
 _QUOTED = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
 _COMMENT = re.compile(rf"(?P<quoted>{_QUOTED})|(?:^|\s)#.*")
 # The magics whose lines are expressions, which keep their quotes, spaces and braces.
 CODE = ("%to_gpu", "%to_cpu", "%where", "%gpu_fit")
-# Values that can continue after a space: `--wait 1 h`, `--wait 1h 30m`.
-_GO_ON = {
-    "--wait": re.compile(r"[0-9]+ ?[dhms][a-z]{0,6}(?: [0-9]+[hms][a-z]{0,6})?", re.IGNORECASE),
-}
+# Times that can continue after a space: `--wait 1 h`, `--wait 1h 30m`.
+_TIME = re.compile(r"[0-9]+ ?[dhms][a-z]{0,6}(?: [0-9]+[hms][a-z]{0,6})?", re.IGNORECASE)
+_SEVERAL = 4  # the options that a message names all
 
 
 def names_of(magic: str) -> set[str]:
     """Return all names of a magic's options."""
-    return {*OPTIONS[magic], *(short for short, name in _SHORT.items() if name in OPTIONS[magic])}
+    return {name for one in OPTIONS[magic].values() for name in (one.name, one.short) if name}
 
 
 def read(magic: str, line: str, expand: Callable[[str], str] = str) -> SimpleNamespace:
@@ -201,7 +114,7 @@ def _expanded(magic: str, words: list[str], expand: Callable[[str], str]) -> lis
     """Return the words of a line, with values instead of `{n}`, and without quotes except in expressions."""
     if magic in CODE:
         return [piece for word in words for piece in code_words(expand(word))]
-    line = expand(" ".join(words))  # called directly, because `expand` counts frames
+    line = expand(" ".join(words))
     bare = (re.sub(r"^(--?[\w-]+=)['\"]+", r"\1", word.strip("'\"")) for word in line.split())
     return list(filter(None, bare))
 
@@ -231,11 +144,23 @@ def read_words(magic: str, typed: Sequence[str]) -> SimpleNamespace:
     while words and _is_option(words[0]):
         if (word := words.popleft()) == "--":
             break
-        _read_option(magic, word, words, values)
+        _read_option(magic, word, words, values, in_shell=True)
         name = values.get("background")
         if name in LAUNCHERS or (name and _is_command(name, words, names_of(magic))):
             raise refusal(f"--background needs a name. Try {magic} --background NAME {name} …")
     return SimpleNamespace(**values | {"count": read_count(values["count"])}, command=list(words))
+
+
+def read_action(action: str, typed: Sequence[str]) -> SimpleNamespace:
+    """Read the words after an action of `gpu-magic`: its options, and `names`, all other words."""
+    words, names = deque(typed), []
+    values = _defaults(action).copy()
+    while words:
+        if _is_option(word := words.popleft()):
+            _read_option(action, word, words, values, in_shell=True)
+        else:
+            names.append(word)
+    return SimpleNamespace(**values, names=names)
 
 
 def _is_command(name: str, words: Sequence[str], options: Container[str]) -> bool:
@@ -263,20 +188,22 @@ def refusal(message: str) -> LineError:
     return LineError(message)
 
 
-def _read_option(magic: str, word: str, words: deque[str], values: dict[str, Any]) -> None:
-    """Read an option, and its value from the next words."""
+def _read_option(
+    magic: str, word: str, words: deque[str], values: dict[str, Any], *, in_shell: bool = False
+) -> None:
+    """Read an option, and its value from the next words. A shell's words are whole values."""
     name, equals, value = re.sub("^-n(?=[0-9])", "-n=", word).partition("=")
     option = _find_option(magic, name)
     if value:
         words.appendleft(value)
-    if equals and OPTIONS[magic][option] == FLAG:
-        raise _error(magic, f"{option} takes no value.")
-    found: Any = _read_value(magic, option, words, name if name in _SHORT else option)
-    attribute = _attribute(option)
-    if OPTIONS[magic][option] == PAIRS:
+    if equals and option.kind is Kind.FLAG:
+        raise _error(magic, f"{option.name} takes no value.")
+    typed = name if name == option.short else option.name
+    found: Any = _read_value(magic, option, words, typed, in_shell=in_shell)
+    if option.kind is Kind.PAIRS:
         key, _, value = found.partition("=")
-        found = {**(values[attribute] or {}), key: value}
-    values[attribute] = found
+        found = {**(values[option.attribute] or {}), key: value}
+    values[option.attribute] = found
 
 
 def _is_option(word: str) -> bool:
@@ -284,54 +211,54 @@ def _is_option(word: str) -> bool:
     return word.startswith("-") and word != "-" and not re.match(r"-\d", word)
 
 
-def _find_option(magic: str, name: str) -> str:
+def _find_option(magic: str, name: str) -> Option:
     """Return the option with a name, or the only option that starts with this name, unless it can do harm."""
     options = OPTIONS[magic]
-    if _SHORT.get(name, name) in options:
-        return _SHORT.get(name, name)
-    found = [option for option in options if option.startswith(name)] if name.strip("-") else []
-    if len(found) == 1 and found[0] in HARMFUL:
-        raise refusal(f"{name} is too short. Type {found[0]} in full.")
+    if exact := [one for one in options.values() if name in (one.name, one.short)]:
+        return exact[0]
+    found = [one for one in options.values() if one.name.startswith(name)] if name.strip("-") else []
+    if len(found) == 1 and found[0].in_full:
+        raise refusal(f"{name} is too short. Type {found[0].name} in full.")
     if len(found) == 1:
         return found[0]
     if len(found) > 1:
-        raise _error(magic, f"{name} could be {' or '.join(found)}.")
+        raise _error(magic, f"{name} could be {' or '.join(one.name for one in found)}.")
     bare = name.lstrip("-")
     if bare in WORDS.get(magic, ()):
         raise refusal(f"There is no {name}. Try {magic} {bare}")
     if not options:
         raise refusal(f"There is no {name}. {magic} takes no options.")
-    near = nearest_option(f"--{bare.lower().replace('_', '-')}", options)
-    few = listed(_DAILY.get(magic, options))
-    raise _error(magic, f"There is no {name}. " + (f"Did you mean {near}?" if near else f"There is {few}."))
+    harmful = [one.name for one in options.values() if one.in_full]
+    if near := nearest_option(f"--{bare.lower().replace('_', '-')}", options, harmful):
+        raise _error(magic, f"There is no {name}. Did you mean {near}?")
+    few = [*options] if len(options) <= _SEVERAL else [*list(options)[:3], "more"]
+    raise _error(magic, f"There is no {name}. There is {listed(few)}.")
 
 
-def _read_value(magic: str, option: str, words: deque[str], typed: str) -> str | bool:
+def _read_value(magic: str, option: Option, words: deque[str], typed: str, *, in_shell: bool) -> str | bool:
     """Remove an option's value from the next words, and return it. Errors name the option as typed."""
-    kind = OPTIONS[magic][option]
-    if kind == FLAG:
+    kind = option.kind
+    if kind is Kind.FLAG:
         return True
-    most = len(words) if kind == TEXT else 1
+    most = len(words) if kind in (Kind.TEXT, Kind.SIZE) and not in_shell else 1
     taken: list[str] = []
     while words and len(taken) < most and not _is_option(words[0]):
         taken.append(words.popleft())
     if magic in CODE:  # remove quotes, as a shell does
         taken = [word.strip(word[0]) if re.fullmatch(STRING, word) else word for word in taken]
-    while words and option in _GO_ON and _GO_ON[option].fullmatch(" ".join([*taken, words[0]])):
+    while words and kind is Kind.TIME and _TIME.fullmatch(" ".join([*taken, words[0]])):
         taken.append(words.popleft())
-    while kind == LIST and words and taken and taken[-1].endswith(","):
+    while kind is Kind.LIST and words and taken and taken[-1].endswith(","):
         taken.append(words.popleft())
-    value = "".join(taken) if kind == LIST else " ".join(taken)
+    value = "".join(taken) if kind is Kind.LIST else " ".join(taken)
     choices = f"{', '.join(kind[:-1])} or {kind[-1]}" if isinstance(kind, tuple) else ""
-    if not value and kind != OPTIONAL:
-        example = f": {choices}" if choices else ""
-        if option in EXAMPLES:
-            example = f". Try {typed} {EXAMPLES[option][0]}"
-        raise _error(magic, f"{typed} needs a value{example}.")
-    if kind == PAIRS and not re.match(r"[A-Za-z_]\w*=", value):
-        raise _error(magic, f"{option} {value} is not NAME=value.")
-    if choices and value not in kind:
-        raise _error(magic, f"{option} is {choices}, not {value}.")
+    if not value and kind is not Kind.OPTIONAL:
+        example = f": {choices}." if choices else f". Try {typed} {option.example}."
+        raise _error(magic, f"{typed} needs a value{example}")
+    if kind is Kind.PAIRS and not re.match(r"[A-Za-z_]\w*=", value):
+        raise _error(magic, f"{option.name} {value} is not NAME=value.")
+    if isinstance(kind, tuple) and value not in kind:
+        raise _error(magic, f"{option.name} is {choices}, not {value}.")
     return value
 
 
@@ -340,15 +267,10 @@ def _error(magic: str, problem: str) -> LineError:
     return LineError(f"{problem} {help_of_it} explains the options.")
 
 
-def _attribute(option: str) -> str:
-    return option.removeprefix("--").replace("-", "_")
-
-
 @cache
 def _defaults(magic: str) -> dict[str, Any]:
     """Return the default value of each option, by its attribute."""
-    options = OPTIONS[magic].items()
-    return {_attribute(option): False if kind == FLAG else None for option, kind in options}
+    return {option.attribute: option.default for option in OPTIONS[magic].values()}
 
 
 def text_named(shell: InteractiveShell, word: str) -> str:

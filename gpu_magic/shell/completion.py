@@ -14,8 +14,9 @@ from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import KNOWN
 from gpu_magic.gpus.request import is_request
+from gpu_magic.option_table import OPTIONS, TYPICAL, Kind
 from gpu_magic.process.tasks import tasks
-from gpu_magic.shell.arguments import CODE, EXAMPLES, FLAG, LAUNCHERS, OPTIONS, WORDS
+from gpu_magic.shell.arguments import CODE, LAUNCHERS, WORDS
 from gpu_magic.text import STRING
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def complete(shell: Any, magic: str, words: list[str]) -> Offers | None:
         return _offer(value, _values(magic, option), "value")
     if word.startswith("-") or magic == "%gpu_doctor" or (magic == "%gpu_time" and is_cell):
         return _offer(word, options, "option")
-    if options.get(previous, FLAG) != FLAG:
+    if previous in options and options[previous].kind is not Kind.FLAG:
         return _value_of(shell, magic, previous, word)
     if magic == "%gpu_ps":
         offers = _own_processes() if before == ["end"] else OPTIONS[magic] if before else WORDS[magic]
@@ -144,8 +145,10 @@ def _values(magic: str, option: str) -> Iterable[str]:
         return [str(name) for name in list_profiles_in(get_ipython_dir())]
     if option == "--model":
         return _models()
-    kind = OPTIONS[magic][option]
-    return kind if isinstance(kind, tuple) else EXAMPLES.get(option, ())
+    _, kind, _, example, *_ = OPTIONS[magic][option]
+    if isinstance(kind, tuple):
+        return kind
+    return TYPICAL.get(kind, (example,) if kind is Kind.NUMBER else ())
 
 
 def _models() -> list[str]:

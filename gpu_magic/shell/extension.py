@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gpu_magic.shell.completion import Offers
     from gpu_magic.shell.page_comm import PageComm
 
-__all__ = ["MAGICS", "GpuMagics", "load", "magics_of", "unload"]
+__all__ = ["MAGICS", "GpuMagics", "help_of", "load", "magics_of", "unload"]
 
 # For each magic: its kinds, its module in the package, and the class that has a method of its name.
 MAGICS = {
@@ -56,11 +56,21 @@ MAGICS = {
 _KINDS = [(kind, name) for name, (kinds, *_) in MAGICS.items() for kind in kinds]
 # IPython leaves the lines of these magics as typed. They replace `{n}` themselves, except in code.
 _KEPT = ("gpus", "where", "to_gpu", "to_cpu", "gpu_fit", "gpu_time")
+# They replace `{n}` also by local variables of the code that runs them.
+_EXPAND = ("gpus", "on_gpu")
 # Tab completes the arguments of all magics that have some.
 _COMPLETED = {f"{'%%' if kind == 'cell' else '%'}{name}" for kind, name in _KINDS} - {"%gpu_panel"}
 # The magics that run their body as a cell, and the calls into which IPython transforms such a cell.
 _RUN_BODIES = ("on_gpu", "gpu_time")
 _CALLS = tuple(f"get_ipython().run_cell_magic('{name}'," for name in _RUN_BODIES)
+
+
+def help_of(name: str, magic: Callable[..., object]) -> str:
+    """Return the help of a magic: its docstring, with its options in the place of `{options}`."""
+    from gpu_magic.option_table import OPTIONS, help_lines
+
+    command = next(one for one in (f"%{name}", f"%%{name}") if one in OPTIONS)
+    return inspect.cleandoc(magic.__doc__ or "").replace("{options}", help_lines(command))
 
 
 def load(shell: InteractiveShell) -> None:
@@ -247,11 +257,13 @@ class _LazyMagic:
         __tracebackhide__ = True
         try:
             with _interrupts_in_one_line():
-                magic = self.__wrapped__
                 if line_and_cell[0].strip() in ("--help", "-h"):
-                    print(inspect.cleandoc(magic.__doc__ or ""))
+                    print(self.__doc__)
                     return None
-                return magic(*line_and_cell)
+                if self.__name__ in _EXPAND:  # with the local variables of the code that runs the magic
+                    names = {**self._shell.user_ns, **sys._getframe(2).f_locals}  # noqa: SLF001
+                    return self.__wrapped__(*line_and_cell, names=names)
+                return self.__wrapped__(*line_and_cell)
         except Exception as error:
             from gpu_magic.errors import GpuMagicError
 
@@ -265,7 +277,7 @@ class _LazyMagic:
     @property
     def __doc__(self) -> str | None:  # type: ignore[override] # `__doc__` of a class is a str
         try:
-            return self.__wrapped__.__doc__
+            return help_of(self.__name__, self.__wrapped__)
         except ImportError as problem:  # of NVML's binding
             return str(problem)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from typing import TYPE_CHECKING, Any
 
 from IPython.utils.text import DollarFormatter
@@ -12,14 +10,12 @@ from gpu_magic.errors import GpuMagicError
 from gpu_magic.shell.arguments import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from IPython.core.interactiveshell import InteractiveShell
+    from collections.abc import Callable, Mapping
 
 __all__ = ["expand"]
 
 
-def expand(shell: InteractiveShell, line: str, *, write: Callable[[Any], str], depth: int) -> str:
+def expand(line: str, *, names: Mapping[str, Any], write: Callable[[Any], str]) -> str:
     """Return a line with its expressions replaced.
 
     IPython itself does not replace an expression that fails, and accepts an empty value, so that
@@ -27,15 +23,12 @@ def expand(shell: InteractiveShell, line: str, *, write: Callable[[Any], str], d
 
     Parameters
     ----------
-    shell
-        The shell whose variables expressions can use.
     line
         The text after the magic.
+    names
+        The variables that expressions can use.
     write
         Formats a value as magic arguments.
-    depth
-        The number of frames from the caller up to the code that runs the magic. Expressions can also use the
-        local variables of that code.
 
     Raises
     ------
@@ -45,9 +38,6 @@ def expand(shell: InteractiveShell, line: str, *, write: Callable[[Any], str], d
     """
     if "{" not in line and "$" not in line:
         return line
-    names: dict[str, Any] = dict(shell.user_ns)
-    with contextlib.suppress(ValueError):  # there are fewer frames if a program called run_line_magic
-        names |= sys._getframe(depth + 1).f_locals  # noqa: SLF001
     try:
         return _Formatter(write).vformat(line, [], names)
     except GpuMagicError:

@@ -320,7 +320,7 @@ def test_a_choice_that_comes_too_late_is_asked_about(live: Callable[..., LivePan
 
 def test_options_are_a_part_of_the_choice(live: Callable[..., LivePanel]) -> None:
     panel = live()
-    growth, limit = panel.panel.get_by_label("as needed"), panel.panel.get_by_label("at most")
+    growth, limit = panel.panel.get_by_label("growth"), panel.panel.get_by_label("memory limit")
     expect(growth).to_be_hidden()
     panel.button("options").click()
     growth.check()
@@ -359,6 +359,31 @@ def test_options_are_a_part_of_the_choice(live: Callable[..., LivePanel]) -> Non
     growth.check()
     panel.button("clear").click()
     expect(growth).not_to_be_checked()
+
+
+def test_filters_say_which_gpus_are_picked(live: Callable[..., LivePanel]) -> None:
+    panel = live(prepare=lambda machine: machine.gpus[0].run("train.py", "maria", 60 << 30, work=97))
+    free, model = panel.panel.get_by_label("min free"), panel.panel.get_by_label("model")
+    panel.button("options").click()
+    panel.click(1, 2)
+    free.fill("40 GB")
+    free.press("Enter")
+    expect(panel.line).to_have_text("%gpus auto:2 --min-free 40GB")
+    panel.panel.get_by_label("How many of the least busy").fill("1")
+    panel.button("least busy").click()
+    expect(panel.line).to_have_text("%gpus auto:1 --min-free 40GB")
+    assert "cuda:0 = GPU 1" in panel.use()
+    # GPUs by number need no filter, but can all have to be free.
+    free.fill("40GB")
+    free.press("Enter")
+    panel.panel.get_by_label("only free").check()
+    panel.click(0)
+    expect(panel.line).to_have_text("%gpus 0 --only-free")
+    expect(free).to_have_value("")
+    assert "Not free: GPU 0 (in use by maria" in panel.use()
+    model.fill("T4 --force")
+    model.press("Enter")
+    assert "--force is not an option of the panel" in panel.use()
 
 
 # Waiting for a GPU that another process has.

@@ -95,7 +95,7 @@ def test_variables(number: str, variables: dict[str, str]) -> None:
 
 @FEW
 @given(
-    st.dictionaries(st.sampled_from(list(Options.__dataclass_fields__)), JSON, max_size=2),
+    st.dictionaries(st.sampled_from(list(Options._fields)), JSON, max_size=2),
     LISTS,
     st.sampled_from(["", *CHOICE]),
     JSON,

@@ -159,7 +159,6 @@ def test_uuids_are_written_where_that_is_configured_and_numbers_where_they_can_b
     assert (environment()[0] or "").startswith("GPU-")
     with simulate("2xA100-80GB"):  # configuration holds there, too
         assert gpu_magic.choose(1).mask == gpu_magic.gpus()[1].uuid
-    assert run("%gpus 1 --by index")[1].endswith("%config GpuMagics.by = 'index'")
     run("%unload_ext gpu_magic")
     assert gpu_magic.choose(1).mask == "1"
 

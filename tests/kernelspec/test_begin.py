@@ -88,7 +88,7 @@ def test_without_a_free_gpu_there_is_none_and_the_first_cell_says_who_has_them(
     assert mask() == ""
     assert says == (
         "This kernel started without a GPU. Not free: GPU 1, GPU 2 and GPU 3 (in use by maria). "
-        "To wait: %gpus auto:2 --growth --min-free 8GB --wait 30m\n"
+        "To wait: %gpus auto:2 --min-free 8GB --growth --wait 30m\n"
         "SIMULATED machine (4xA100-80GB): these GPUs do not exist\n"
     )
     machine.gpus[1].processes.clear()
@@ -227,7 +227,7 @@ def test_a_notebook_that_asks_for_nothing_has_what_the_kernelspec_says(
         ({"gpu_magic": {"gpus": "2,0", "growth": 1}}, '"growth" is 1. Write true'),
         ({"gpu_magic": {"only_free": "no"}}, '"only_free" is "no". Write true'),
         ({"gpu_magic": {"gpus": "auto", "minfree": "2GB"}}, 'no "minfree". Did you mean "min_free"?'),
-        ({"gpu_magic": {"gpus": "auto", "wait": "2h"}}, 'no "wait". It has gpus, order, growth, '),
+        ({"gpu_magic": {"gpus": "auto", "wait": "2h"}}, 'no "wait". It has gpus, only_free, '),
     ],
 )
 def test_metadata_that_can_not_be_read_is_named_and_not_used(

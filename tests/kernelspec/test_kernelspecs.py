@@ -91,26 +91,22 @@ def test_a_kernel_whose_python_is_gone_is_named(prefix: Path, capsys: pytest.Cap
         ("install --gpus reset", "Try auto, 2,0, all or none"),
         ("install --gpus 1,1", "names 1 twice"),
         ("install --name a/b", "is not a kernel name"),
-        ("install --min-fre 2GB --user --sys-prefix", "not allowed with"),
-        ("install --wait 3m", "unrecognized arguments: --wait"),
+        ("install --min-fre 2GB --user --sys-prefix", "do not go together"),
+        ("install --wait 3m", "There is no --wait."),
         ("install --min-free abc", "--min-free abc is not a size"),
         ("install --gpus 2 --min-free 8GB", "--min-free 8GB goes with auto"),
         ("install --gpus none --model A100", "--model A100 goes with auto"),
-        ("remove a b", "unrecognized arguments: b. gpu-magic kernel remove --help explains"),
+        ("remove a b", "takes no b. gpu-magic kernel remove --help explains it."),
         ("remove gpu-auto", "gpu_magic has added no kernel 'gpu-auto'. It has added none."),
         ("remove python3", "gpu_magic has added no kernel 'python3'"),
-        ("lst", "Did you mean list?"),
-        ("", "the following arguments are required: ACTION"),
+        ("lst", "Did you mean gpu-magic kernel list?"),
+        ("", "There is no gpu-magic kernel."),
     ],
 )
 def test_what_can_not_be_done_is_said_in_one_line(
     prefix: Path, capsys: pytest.CaptureFixture[str], typed: str, says: str
 ) -> None:
-    try:
-        status = main(["kernel", *typed.split()])
-    except SystemExit as ended:
-        status = ended.code
-    assert status == 2
+    assert main(["kernel", *typed.split()]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
     assert not (prefix / "share").exists()

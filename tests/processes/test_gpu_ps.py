@@ -112,8 +112,6 @@ def test_memory_that_is_unknown_and_instances_of_mig_are_shown_as_such(shell: In
         ("%gpu_ps end a.ipynb", "You have no process a.ipynb on a GPU. Yours: 4001 (1/a.ipynb), "),
         ("%gpu_ps end b.py --yes", "b.py could be 4003 or 4004."),
         ("%gpu_ps --yes end 2/a.ipynb", "Process 4002 cannot be ended: the GPUs here are SIMULATED."),
-        ("%gpus --mine", "%gpus --mine is now another magic. Try %gpu_ps"),
-        ("%gpus --end 4001 --yes", "%gpus --end 4001 --yes is now another magic. Try %gpu_ps end 4001 --yes"),
     ],
 )
 def test_what_can_not_be_done_gets_one_line(

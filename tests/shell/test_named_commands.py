@@ -39,14 +39,11 @@ LINES = {
     "%gpus reset --order pci": ["reset"],
     "%gpus all --only-free": ["auto --only-free"],
     "%gpus none --wait 30m": ["auto:2 --wait 30m", "1,3 --wait 30m"],
-    "%gpus auto --wait": ["--wait 10m"],
+    "%gpus auto --wait": ["--wait 30m"],
     "%gpus --reset": ["%gpus reset"],
     "%gpus 1 --forcd": ["--force"],
     "%gpus 3,1 --in-process": ["%gpus 3,1"],
     "%gpus n": ["%gpus {n}"],
-    "%gpus 1 --by uuid": ["%config GpuMagics.by = 'uuid'"],
-    "%gpus --no-claim 1": ["%config GpuMagics.claims = False"],
-    "%gpus --mine": ["%gpu_ps"],
     "%gpu_panel 1": ["%gpus 1"],
     "%gpu_cluster stpo": ["%gpu_cluster restart 1", "%gpu_cluster stop"],
     "%gpu_launch --gpus 2 0 true": ["--gpus 2,0"],
@@ -63,7 +60,7 @@ LINES = {
 # What a line is told that is not read.
 NOT_READ = re.compile(
     r"There is no -|explains the options|needs a value|Did you mean|names no GPU|Expected|separate GPUs|goes with"
-    r"|is not (?:a|an) (?:GPU|size|time|device|number|name)\b|cannot be read|is now"
+    r"|is not (?:a|an) (?:GPU|size|time|device|number|name)\b|cannot be read"
 )
 
 

@@ -44,10 +44,7 @@ TARGETS = (
         check_kept_choice,
         "a choice that is kept over a restart",
         (
-            *(
-                json.dumps(word)
-                for word in (*CHOICE, *Options.__dataclass_fields__, _KERNEL, "index", "uuid", "pci")
-            ),
+            *(json.dumps(word) for word in (*CHOICE, *Options._fields, _KERNEL, "index", "uuid", "pci")),
             *"true false null NaN Infinity -1 1e999 [] {} 1000000.0 GPU-8f3a0000-0000-4000-8000-000000000001".split(),
         ),
         (

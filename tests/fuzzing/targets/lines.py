@@ -14,7 +14,8 @@ from gpu_magic.frameworks.target import parse_targets
 from gpu_magic.gpus.options import read_seconds
 from gpu_magic.move.move import read_places
 from gpu_magic.on_gpu.block import read_only
-from gpu_magic.shell.arguments import FLAG, OPTIONS, read, read_count
+from gpu_magic.option_table import OPTIONS, Kind
+from gpu_magic.shell.arguments import read, read_count
 from gpu_magic.shell.completion import complete
 from gpu_magic.testing import simulate
 from gpu_magic.text import bytes_text, read_size, size_as_typed
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TARGETS"]
 
-_MAGICS = tuple(magic for magic in OPTIONS if not magic.endswith("launch"))
+_MAGICS = tuple(magic for magic in OPTIONS if magic.startswith("%") and magic != "%gpu_launch")
 
 
 @cache
@@ -46,14 +47,14 @@ def check_line_of_magic(data: bytes) -> None:
         check_refusal(error)
         return
     retyped = [found["request"]]
-    for option, kind in OPTIONS[magic].items():
-        value = found[option.removeprefix("--").replace("-", "_")]
-        if kind == FLAG:
+    for name, option in OPTIONS[magic].items():
+        value = found[option.attribute]
+        if option.kind is Kind.FLAG:
             assert type(value) is bool
-            retyped += [option] if value else []
+            retyped += [name] if value else []
         elif value is not None:
             assert isinstance(value, str)
-            retyped += [f"{option}={value}" if value else option]
+            retyped += [f"{name}={value}" if value else name]
     again = " ".join(filter(None, retyped))
     # Quotes are not kept, and then what was within them can begin a comment.
     assert "#" in again or vars(read(magic, again)) == found, f"{again!r} is read as something else"

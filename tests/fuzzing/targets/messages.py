@@ -47,9 +47,13 @@ def check_message(data: bytes) -> None:
 
 def _check_request(request: str) -> None:
     """Check a request as the panel does: what is chosen by clicking is there."""
-    devices, options = split_request(request)
+    try:
+        devices, options = split_request(request)
+    except ChoiceError as error:
+        check_refusal(error)
+        return
     assert request.startswith(devices)
-    assert f"{devices}{options}" == request, "it is not shown as it was sent"
+    assert split_request(f"{devices}{options}") == (devices, options), "it is not shown as it was sent"
     if not devices:
         return
     try:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import GpuMagicError
-from gpu_magic.gpus.auto import check_filters
 from gpu_magic.gpus.options import Options, plan_memory, read_seconds
 from gpu_magic.gpus.request import Auto, Named, parse
 from gpu_magic.gpus.select import Selection, select
@@ -18,7 +15,6 @@ from tests.fuzzing.target import Target, check_line, check_refusal, fields_of
 
 __all__ = ["TARGETS"]
 
-_OPTIONS = {field.name for field in fields(Options)}
 _NOTHING = Variables()
 
 
@@ -29,10 +25,9 @@ def check_request(data: bytes) -> None:
     given = _NOTHING if mask == "" else Variables(mask=mask)
     try:
         typed = vars(read("%gpus", line))
-        options = Options(**{name: value for name, value in typed.items() if name in _OPTIONS})
+        options = Options.of(typed)
         if typed["wait"] is not None:
             assert read_seconds(typed["wait"]) > 0
-        check_filters(options)
         request = parse(typed["request"])
         selection = select(request, there, given, options)
         found = selection.devices
