@@ -205,13 +205,18 @@ def _candidates(
 
 def _why_not(device: Device, options: Options) -> str:
     """Return why a device cannot be picked: `12.0 GiB free, less than 20GB`. Empty if it can."""
-    status, free = device.status, device.status.memory_free
     if isinstance(device, Gpu) and device.is_taken is not False:
         return "in use by the one process that it allows (Exclusive_Process)"
     if isinstance(device, Gpu) and (why := why_unusable(device)):
         return str(why) if isinstance(why, Unusable) else why.what
-    if status.claims:
-        return _claims_text(status.claims)
+    if device.status.claims:
+        return _claims_text(device.status.claims)
+    return _why_filtered(device, options)
+
+
+def _why_filtered(device: Device, options: Options) -> str:
+    """Return how a device does not fit the options that filter GPUs: `another model`. Empty if it fits."""
+    free = device.status.memory_free
     if options.model is not None and not _is_model(device, options.model):
         return "model unknown" if device.name is UNKNOWN else "another model"
     if options.only_free and device.is_busy is not False:

@@ -203,8 +203,9 @@ def _choose(wanted: _Wanted) -> tuple[str, str, list[str]] | None:
     Return None if the choice came too late and was saved for a restart of the kernel. Raise NotFreeError, and
     change nothing, if another process claimed or used the GPUs after the wait.
     """
-    session, (devices, options) = current(), split_request(wanted.request)
+    session = current()
     try:
+        devices, options = split_request(wanted.request)
         if wanted.only_free and probe().can_change:
             # One reading is enough after the wait. A longer look would delay the next cell.
             free = options._replace(only_free=True)
