@@ -50,7 +50,7 @@ LIBRARIES = {
     "pynvml": ["devices"],
     "amdsmi": ["devices.amd"],
     "anywidget": ["panel"],
-    "IPython": ["magics", "shell", "panel", "cluster.join", "cluster.map", "cluster.px"],
+    "IPython": ["magics", "shell", "panel", "cluster.map", "cluster.px", "cluster.start"],
     "ipyparallel": ["cluster"],
     "jupyter_server": ["server"],
     "tornado": ["server"],

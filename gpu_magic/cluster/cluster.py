@@ -1,23 +1,22 @@
-"""A cluster of engines: their GPUs, their states, their restart and their end."""
+"""A cluster of engines: their GPUs, their restart, their interrupt and their end."""
 
 from __future__ import annotations
 
 import signal
 import sys
 import threading
-import time
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from gpu_magic import errors
-from gpu_magic.cluster.engine import begin
 from gpu_magic.devices.model import UNKNOWN, Unknown
+from gpu_magic.devices.processes import descends_from
 from gpu_magic.errors import ClusterError
-from gpu_magic.frameworks.private import private_of
 from gpu_magic.gpus.table import memory_texts
 from gpu_magic.process.session import current
 from gpu_magic.process.view import read_machine
@@ -32,21 +31,19 @@ from gpu_magic.text import (
     shortened,
     simulated_mark,
     text_table,
-    time_text,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from gpu_magic.cluster.processes import LocalProcesses
+    from gpu_magic.cluster.launchers import GpuEngineSetLauncher, GuardedLauncher
     from gpu_magic.devices.model import Device, GpuProcess
 
 __all__ = [
-    "LATE",
     "LONGEST_ERROR",
+    "OUTPUT_SECONDS",
     "Cluster",
     "Engine",
-    "EngineNumber",
     "EngineTable",
     "capitalized",
     "current_cluster",
@@ -54,11 +51,10 @@ __all__ = [
     "use",
 ]
 
-_INTERRUPTED = 5.0  # seconds that an engine may take to answer an interrupt
-_CONTROLLER = 5.0  # seconds that the controller may take to answer
-_NOTED = 30.0  # seconds to wait for the report of an engine's end
-_AGAIN = 1.0  # seconds between two checks of the engines
-LATE = 10.0  # seconds that outputs may come after the result
+_INTERRUPT_SECONDS = 5.0  # that an engine may take to answer an interrupt
+_CONTROLLER_SECONDS = 5.0  # that the controller may take to answer
+_NOTE_SECONDS = 30.0  # to wait for the report of an engine's end
+OUTPUT_SECONDS = 10.0  # that outputs may come after the result
 LONGEST_ERROR = 200  # characters
 _START_ANEW = "To start again: %gpu_cluster stop, then %gpu_cluster"
 
@@ -109,25 +105,8 @@ class Engine:
         return f"{self.number} = {self.gpus}"
 
 
-class EngineNumber(int):
-    """An engine's number that f-strings write with the GPUs, so that ipyparallel's outputs show both."""
-
-    _text: str
-
-    def __new__(cls, engine: Engine) -> Self:
-        made = super().__new__(cls, engine.number)
-        made._text = str(engine)
-        return made
-
-    def __format__(self, how: str) -> str:
-        return format(int(self), how) if how else self._text
-
-    def __reduce__(self) -> tuple[type[int], tuple[int]]:
-        return int, (int(self),)
-
-
 class EngineTable:
-    """The states of engines, and the memory in use on their GPUs. Shows itself as text and as HTML."""
+    """What engines do, and the memory in use on their GPUs. Shows itself as text and as HTML."""
 
     _HEADINGS = ("Engine", "GPU", "Memory", "State")
 
@@ -158,24 +137,24 @@ class Cluster:
         client: Any,
         engines: Iterable[Engine],
         *,
-        processes: LocalProcesses | None = None,  # None: another program has started the engines
-        end: Callable[[], None] | None = None,  # None: `stop` does not end the engines
+        stop: Callable[[], None] | None = None,  # None: `stop` does not end the engines
+        launcher: GpuEngineSetLauncher | None = None,  # None: gpu_magic has not started the engines here
         how_to_restart: str = "",  # if `restart` cannot, a sentence without its full stop
     ) -> None:
-        self.client, self._processes, self._end, self._how_to_restart = client, processes, end, how_to_restart
+        self.client, self._end, self._launcher, self._how_to_restart = client, stop, launcher, how_to_restart
         self.engines = {engine.number: engine for engine in engines}
-        # By engine number: the interrupted work, and a later request. Either reply shows that it is free.
-        self._interrupted: dict[int, tuple[Future[Any], ...]] = {}
-        self._busy: set[int] = set()
-        self._since: dict[int, float] = {}
-        self._stopped = threading.Event()
+        # By engine number: the messages of the interrupted work, and of a later request. A reply to any of
+        # them shows that the engine is free.
+        self._interrupted: dict[int, set[str]] = {}
+        self.is_stopped = False
         self._noted = threading.Condition()
         self._are_noted: set[int] = set()  # engines whose end was reported
-        if processes:
-            processes.on_end = self._note_end
+        if launcher is None:
+            self._watch()
         else:
-            self._name_gpus()
-        threading.Thread(target=self._follow, name="gpu_magic engines", daemon=True).start()
+            launcher.parent.controller.on_end = partial(self._note_end, None, launcher.parent.controller)
+            for name, one in launcher.all.items():
+                one.on_end = partial(self._note_end, int(name), one)
 
     def __str__(self) -> str:
         engines = self.engines.values()
@@ -187,7 +166,7 @@ class Cluster:
     @property
     def can_restart(self) -> bool:
         """Whether `restart` can start the engines again, because gpu_magic started them on this machine."""
-        return self._processes is not None
+        return self._launcher is not None
 
     @property
     def owns_engines(self) -> bool:
@@ -250,55 +229,22 @@ class Cluster:
         engines = self.ended if numbers is None else self.find(numbers)
         if not engines:
             return []
-        if self._processes is None:
+        if self._launcher is None:
             raise ClusterError(self.how_to_restart(engines))
-        meant = [engine.number for engine in engines]
-        if alive := [number for number in meant if number in self.client.ids]:
-            self._processes.expected.update(alive)  # the ends of the other engines are still reported
-            # ipyparallel's nanny of each engine kills the engine, and reports its end to the controller.
-            self.client.send_signal(signal.SIGKILL, targets=alive, block=False)
-        for number in meant:
-            self._processes.wait_for_end(number, self.client)
-        for number in meant:
-            self._interrupted.pop(number, None)
-            self._are_noted.discard(number)
-            self._processes.start(number)
-        self.begin(meant)
-        return engines
-
-    def begin(self, numbers: Iterable[int] | None = None) -> None:
-        """Wait until engines on this machine are ready. Raise ClusterError if one does not start."""
-        assert self._processes is not None  # noqa: S101 - other engines start in `join`
-        engines = self.find(numbers)
-        replies = {}
-        claims = current().claims.are_wanted
+        self._launcher.restart(self.client, [engine.number for engine in engines])
         for engine in engines:
-            number, claimed = engine.number, [device.identity for device in engine.devices if claims]
-            self._processes.wait_for_start(number, self.client)
-            log = str(self._processes.log(number))
-            replies[number] = self.client[number].apply_async(begin, log, claimed)
-        for number, reply in replies.items():
-            self._processes.wait_for_answer(number, reply.done)
-            reply.get()
-        self._name_gpus()
-
-    def busy(self) -> set[int]:
-        """Return the numbers of the engines that run something or have work in their queues."""
-        self._check_controller()
-        busy = busy_engines(self.client)
-        for number in self.engines:
-            if number not in self._since or (number in busy) != (number in self._busy):
-                self._since[number] = time.monotonic()
-        self._busy = busy
-        return busy
+            self._interrupted.pop(engine.number, None)
+            self._are_noted.discard(engine.number)
+        return engines
 
     @public
     def status(self) -> EngineTable:
-        """Return a table: what each engine does and since when, and the memory in use on its GPUs.
+        """Return a table: what each engine does, and the memory in use on its GPUs.
 
         The memory of other machines is unknown.
         """
-        busy, ended, now = self.busy(), self.ended, time.monotonic()
+        self._check_controller()
+        busy, ended = busy_engines(self.client), self.ended
         here = {device.identity: device for device in read_machine(current()).devices}
         rows = []
         for number, engine in self.engines.items():
@@ -306,78 +252,80 @@ class Cluster:
             devices = [here.get(device.identity) for device in engine.devices]
             used = _sum(UNKNOWN if device is None else device.status.memory_used for device in devices)
             memory = memory_texts(used, _sum(device.memory_total for device in engine.devices))[0]
-            seconds = time_text(int(now - self._since[number]))
-            rows.append((str(number), engine.gpus, memory, f"{state} for {seconds}"))
+            rows.append((str(number), engine.gpus, memory, state))
         return EngineTable(rows)
 
-    def interrupt(self, running: Mapping[int, Future[Any]]) -> list[Engine]:
+    def interrupt(self, running: Mapping[int, str]) -> list[Engine]:
         """Interrupt engines. Return those that still run after 5 s. `check` then refuses them.
 
-        C code that does not check for signals continues, for example a collective that waits for other ranks.
+        `running` has the number of each engine, and the message id of its work. C code that does not check
+        for signals continues, for example a collective that waits for other ranks.
         """
-        self._interrupted.update((number, (work,)) for number, work in running.items())
+        self._interrupted.update((number, {message}) for number, message in running.items())
         if left := [number for number in running if self._is_left(number)]:
             self.client.send_signal(signal.SIGINT, targets=left, block=False)
             # Wait for a later call, whose reply shows that the engine is done with the work. While an engine
             # replies to a failed cell, it drops cells that arrive, and an interrupt can cost the reply.
             after = {number: self.client[number].apply_async(bool) for number in left}
-            self._interrupted.update((number, (running[number], call)) for number, call in after.items())
-            wait(after.values(), _INTERRUPTED)
+            for number, call in after.items():
+                self._interrupted[number].update(call.msg_ids)
+            wait(after.values(), _INTERRUPT_SECONDS)
         return [self.engines[number] for number in left if self._is_left(number)]
 
     @public
     def stop(self) -> None:
         """End all engines. Return when none is left. Engines that another program started do not end."""
-        self._stopped.set()
+        self.is_stopped = True
         if self._end:
             self.client.close()
             self._end()
 
+    def number_of(self, pid: int) -> int | None:
+        """Return the number of the engine that started a process, or is it. None: none of this machine."""
+        launchers = self._launcher.all if self._launcher else {}
+        return next((int(name) for name, one in launchers.items() if descends_from(pid, (one.pid,))), None)
+
     def _is_left(self, number: int) -> bool:
         """Return whether an engine still runs interrupted work."""
-        work = self._interrupted.get(number, ())
-        return bool(work) and not any(one.done() for one in work) and number in self.client.ids
-
-    def _name_gpus(self) -> None:
-        """Have ipyparallel write an engine's GPUs behind the engine's number."""
-        # A private dict, from engine numbers to ids and from ids to numbers. Without it, ipyparallel writes
-        # only the number.
-        known = private_of(self.client, "ipyparallel:Client._engines") or {}
-        for number, engine in self.engines.items():
-            if number in known:
-                known[EngineNumber(engine)] = known[number]
+        messages = self._interrupted.get(number)
+        return bool(messages) and messages <= self.client.outstanding and number in self.client.ids
 
     def _check_controller(self) -> None:
         """Raise ClusterError if the controller has ended, because then it never answers."""
-        if self._processes and not self._processes.has_controller:
+        if self._launcher and self._launcher.parent.controller.poll() is not None:
             raise ClusterError(f"The controller of the engines has ended. {_START_ANEW}")
 
-    def _follow(self) -> None:
-        """Note since when engines are busy or idle, and report ended engines that another program started."""
-        there = set(self.client.ids)
-        while not self._stopped.wait(_AGAIN):
-            before, there = there, set(self.client.ids)
-            for number in sorted(before - there) if self._processes is None else ():
-                self._note_end(number, "ended", ())
-            with suppress(ClusterError):
-                self.busy()
+    def _watch(self) -> None:
+        """Report each engine that ends, by ipyparallel's wait for more engines, which fails if one ends."""
+        more = self.client.wait_for_engines(sys.maxsize, block=False, interactive=False)
+        if not more.done():  # otherwise all have ended
+            more.add_done_callback(self._note_ended)
 
-    def _note_end(self, number: int, how: str, last: Sequence[str]) -> None:
-        """Report how a process has ended, and its last lines of output."""
-        if engine := self.engines.get(number):
-            text = f"{capitalized(engine.label)}: {how}. {self.how_to_restart([engine])}"
-        else:
-            text = f"The controller of the engines: {how}. {_START_ANEW}"
-        sys.stderr.write("\n".join([text, *last, ""]))
+    def _note_ended(self, _: object) -> None:
+        for engine in self.ended if not self.is_stopped else ():
+            if engine.number not in self._are_noted:
+                self._report_end(engine.number, f"ended. {self._how_to_restart}")
+        self._watch()
+
+    def _note_end(self, number: int | None, launcher: GuardedLauncher) -> None:
+        """Report that a process of this machine has ended by itself, how, and its last lines of output."""
+        how = _START_ANEW if number is None else self.how_to_restart([self.engines[number]])
+        lines = [f"{launcher.outcome}. {how}", launcher.get_output()]
+        self._report_end(number, "\n".join(filter(None, lines)))
+
+    def _report_end(self, number: int | None, text: str) -> None:
+        what = "The controller of the engines" if number is None else capitalized(self.engines[number].label)
+        sys.stderr.write(f"{what}: {text}\n")
         with self._noted:
-            self._are_noted.add(number)
+            if number is not None:
+                self._are_noted.add(number)
             self._noted.notify_all()
 
     def wait_for_notes(self, numbers: Iterable[int]) -> None:
         """Wait until gpu_magic has printed a line for each of these engines that has ended."""
         gone = {*numbers} - {*self.client.ids}
         with self._noted:
-            self._noted.wait_for(lambda: self._stopped.is_set() or gone <= self._are_noted, _NOTED)
+            self._noted.wait_for(lambda: self.is_stopped or gone <= self._are_noted, _NOTE_SECONDS)
 
 
 def about(engines: Sequence[Engine], one: str, several: str) -> str:
@@ -408,7 +356,7 @@ def busy_engines(client: Any) -> set[int]:
 
     threading.Thread(target=ask, name="gpu_magic queues", daemon=True).start()
     try:
-        queues = answers.get(timeout=_CONTROLLER)
+        queues = answers.get(timeout=_CONTROLLER_SECONDS)
     except Empty:
         raise ClusterError(f"The controller of the engines does not answer. {_START_ANEW}") from None
     idle = {"queue": 0, "tasks": 0}
@@ -429,7 +377,7 @@ _cluster: Cluster | None = None
 
 def running_cluster() -> Cluster | None:
     """Return the cluster of this process. None: there is none."""
-    return None if _cluster is None or _cluster._stopped.is_set() else _cluster  # noqa: SLF001
+    return None if _cluster is None or _cluster.is_stopped else _cluster
 
 
 def current_cluster() -> Cluster:
@@ -447,8 +395,7 @@ def use(cluster: Cluster) -> None:
 
 def _find_engine(process: GpuProcess) -> Manager | None:
     cluster = running_cluster()
-    processes = cluster._processes if cluster else None  # noqa: SLF001
-    number = processes.number_of(process.pid) if processes else None
+    number = cluster.number_of(process.pid) if cluster else None
     if cluster is None or number is None:
         return None
     how = f"%gpu_cluster restart {number} restarts it, %gpu_cluster stop ends all engines"

@@ -1,4 +1,7 @@
-"""Sets up an engine at its start: its claims, its crash log and its rank."""
+"""The program of an engine, and what makes it a rank.
+
+`python -m gpu_magic.cluster.engine` runs ipyparallel's engine, with its options.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.frameworks.post_import import PostImportHook
 from gpu_magic.frameworks.private import private_of
-from gpu_magic.process.session import current
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["LOCAL", "begin", "rank_variables", "tell_jax"]
+__all__ = ["LOCAL", "main", "rank_variables", "tell_jax"]
 
 LOCAL = "127.0.0.1"
 
 
-def begin(log: str, claimed: Sequence[str]) -> None:
-    """Claim GPUs for this engine, by their UUIDs, and log the Python frames of a crash to a file."""
+def main() -> None:
+    """Run ipyparallel's engine. Write the Python frames of a crash to its log, which is its error output."""
     tell_jax()
-    if claimed:
-        current().claims.hold(claimed)
-    # The descriptor stays open, because the process writes to it when it crashes.
-    faulthandler.enable(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), all_threads=False)
+    log = os.dup(2)
+    faulthandler.enable(log, all_threads=False)
+    from ipyparallel.engine.app import IPEngine
+
+    IPEngine.launch_instance()
 
 
 def rank_variables(hosts: Sequence[str], ports: Mapping[str, Sequence[int]]) -> list[dict[str, str]]:
@@ -102,3 +105,7 @@ def _add_environment(jax: str) -> None:
 
     # First, because a scheduler's job can have more processes than engines, and in another order.
     known.insert(0, known.pop(known.index(Engines)))
+
+
+if __name__ == "__main__":
+    main()

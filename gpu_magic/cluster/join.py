@@ -1,25 +1,20 @@
 """Uses engines that ipyparallel has started on any hosts, and gives each engine its GPUs and its rank.
 
-`introduce` and `settle` run in the engines.
+`report_gpus` and `apply_gpus` run in the engines.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
 import socket
 import sys
-import threading
 import time
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ipyparallel
-from IPython.core.profiledir import ProfileDir, ProfileDirError
-from IPython.paths import get_ipython_dir
 
-from gpu_magic.cluster.cluster import LONGEST_ERROR, Cluster, Engine, as_line, busy_engines
+from gpu_magic.cluster.cluster import Cluster, Engine, as_line, busy_engines
 from gpu_magic.cluster.engine import LOCAL, rank_variables, tell_jax
 from gpu_magic.devices.model import MigInstance
 from gpu_magic.errors import ChoiceError, ClusterError
@@ -33,21 +28,21 @@ from gpu_magic.process.mask import names_of
 from gpu_magic.process.session import current
 from gpu_magic.process.view import read_machine
 from gpu_magic.process.visible import seen_vendor
-from gpu_magic.text import counted, listed, shortened
+from gpu_magic.text import counted, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gpu_magic.devices.model import Device
 
-__all__ = ["Introduction", "divide", "introduce", "join", "settle", "start_profile"]
+__all__ = ["EngineGpus", "apply_gpus", "divide", "join", "report_gpus"]
 
 _ANSWER = 60.0  # seconds that engines may take to import gpu_magic and read their machines
 ENDING = 5.0  # seconds until a call has ended and the controller knows that
 _AGAIN = 0.05  # seconds between two checks
 
 
-class Introduction(NamedTuple):
+class EngineGpus(NamedTuple):
     """An engine, and the GPUs of one vendor that it was given on its host."""
 
     number: int
@@ -58,7 +53,7 @@ class Introduction(NamedTuple):
 
 def join(
     client: Any,
-    end: Callable[[], None] | None = None,
+    stop: Callable[[], None] | None = None,
     how_to_restart: str = "Only the program that started the engines can restart them",
 ) -> Cluster:
     """Divide the GPUs of each host among its engines. If one engine cannot be used, no engine changes."""
@@ -69,7 +64,7 @@ def join(
         if time.monotonic() >= until:
             raise ClusterError(f"Engine {busy[0]} is busy. Try again when all are idle.")
         time.sleep(_AGAIN)
-    known = _ask(client, introduce, {number: (number, _version()) for number in client.ids})
+    known = _ask(client, report_gpus, {number: (number, _version()) for number in client.ids})
     shares = divide(known.values())
     hosts = {number: one.host for number, one in known.items()}
     if len(several := set(hosts.values())) == 1:
@@ -82,59 +77,16 @@ def join(
         number: (number, [str(device.uuid) for device in shares[number]], variables)
         for number, variables in zip(known, ranks, strict=True)
     }
-    _ask(client, settle, {number: (*what, True) for number, what in told.items()})
-    _ask(client, settle, {number: (*what, False) for number, what in told.items()})
+    _ask(client, apply_gpus, {number: (*what, True) for number, what in told.items()})
+    _ask(client, apply_gpus, {number: (*what, False) for number, what in told.items()})
     engines = [
         Engine(number, shares[number], one.host if len(several) > 1 else "", one.is_simulated)
         for number, one in known.items()
     ]
-    return Cluster(client, engines, end=end, how_to_restart=how_to_restart)
+    return Cluster(client, engines, stop=stop, how_to_restart=how_to_restart)
 
 
-def start_profile(profile: str, count: int | None) -> Cluster:
-    """Start a controller and engines with an IPython profile. After an error, no process is left."""
-    try:
-        ProfileDir.find_profile_dir_by_name(get_ipython_dir(), profile)
-    except ProfileDirError:
-        make = f"ipython profile create --parallel {profile}"
-        raise ClusterError(f"There is no IPython profile {profile}. To make one: {make}") from None
-    # At lower levels, ipyparallel logs to the cell's output.
-    theirs = ipyparallel.Cluster(profile=profile, n=count, log_level=logging.ERROR)
-    # A separate event loop, so that an interrupt can cancel a step at any time.
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="gpu_magic profile", daemon=True).start()
-
-    def run(what: Coroutine[Any, Any, Any]) -> Any:
-        future = asyncio.run_coroutine_threadsafe(what, loop)
-        try:
-            return future.result()
-        except BaseException:  # also an interrupt
-            future.cancel()
-            raise
-
-    def end() -> None:
-        run(theirs.stop_cluster())
-        loop.call_soon_threadsafe(loop.stop)
-
-    client = None
-    try:
-        run(theirs.start_cluster(n=count))
-        client = run(theirs.connect_client(timeout=theirs.engine_timeout))
-        client.wait_for_engines(count, timeout=theirs.engine_timeout, interactive=False)
-        hint = f"To restart all engines: %gpu_cluster stop, then %gpu_cluster --profile {profile}"
-        return join(client, end, hint)
-    except BaseException as error:  # also an interrupt
-        output = "\n".join(engines.get_output() for engines in theirs.engines.values()).strip()
-        if client is not None:
-            client.close()
-        end()
-        if isinstance(error, ClusterError) or not isinstance(error, Exception):
-            raise
-        why = shortened(output.rpartition("\n")[2].strip() or as_line(error), LONGEST_ERROR)
-        raise ClusterError(f"The profile {profile} started no engines: {why}.") from error
-
-
-def divide(engines: Iterable[Introduction]) -> dict[int, tuple[Device, ...]]:
+def divide(engines: Iterable[EngineGpus]) -> dict[int, tuple[Device, ...]]:
     """Return the devices of each engine by its number, from those that it was given, and no device twice.
 
     Engines of one host that were given the same devices get contiguous shares, in the order of their numbers.
@@ -144,7 +96,7 @@ def divide(engines: Iterable[Introduction]) -> dict[int, tuple[Device, ...]]:
     shares: dict[int, tuple[Device, ...]] = {}
     by_place = sorted(engines, key=lambda one: (one.host, one.number))
     for host, there in groupby(by_place, key=lambda one: one.host):
-        groups: dict[frozenset[str], list[Introduction]] = {}
+        groups: dict[frozenset[str], list[EngineGpus]] = {}
         for engine in there:
             groups.setdefault(frozenset(str(device.uuid) for device in engine.devices), []).append(engine)
         for group in groups.values():
@@ -197,7 +149,7 @@ def _host() -> str:
     return os.environ.get("GPU_MAGIC_ADDRESS") or socket.gethostname()
 
 
-def introduce(number: int, version: str) -> Introduction:
+def report_gpus(number: int, version: str) -> EngineGpus:
     """Return the GPUs that this engine was given. Change nothing."""
     where = f"Engine {number} on {_host()}"
     if version != _version():
@@ -211,10 +163,10 @@ def introduce(number: int, version: str) -> Introduction:
         raise ClusterError(f"{where}: {inventory.problem or error}") from None
     if inventory.problem:
         raise ClusterError(f"{where}: {inventory.problem}")
-    return Introduction(number, _host(), whole_gpus(pool) or mig_instances(pool), bool(inventory.simulated))
+    return EngineGpus(number, _host(), whole_gpus(pool) or mig_instances(pool), bool(inventory.simulated))
 
 
-def settle(number: int, uuids: Sequence[str], variables: Mapping[str, str], only_try: bool) -> None:
+def apply_gpus(number: int, uuids: Sequence[str], variables: Mapping[str, str], only_try: bool) -> None:
     """Make these GPUs visible in this engine, in the order of `cuda:i`, and set its rank."""
     session = current()
     try:

@@ -21,7 +21,7 @@ from IPython.display import display
 from tqdm import tqdm
 
 from gpu_magic.cluster.calls import Failure, call, forget, keep
-from gpu_magic.cluster.cluster import LATE, about, capitalized, current_cluster
+from gpu_magic.cluster.cluster import OUTPUT_SECONDS, about, capitalized, current_cluster
 from gpu_magic.errors import CallFailed, ClusterError, show_as
 from gpu_magic.gpus.request import Named, parse
 from gpu_magic.gpus.select import vendor_of
@@ -133,7 +133,7 @@ class _Calls:
                         bar = progress(desc=self._name, total=len(self._items), unit="call", disable=None)
                     if bar is not None:
                         bar.update(len(self._found) - bar.n)
-            self._show(LATE)
+            self._show(OUTPUT_SECONDS)
         finally:
             if bar is not None:
                 bar.update(len(self._found) - bar.n)
@@ -168,9 +168,11 @@ class _Calls:
             while waiting and (replies := wait(waiting, _QUIET, FIRST_COMPLETED)).done:
                 waiting = replies.not_done
             # Engines that are busy with other work are not interrupted.
-            own = {number: reply for number, reply in forgotten.items() if self._kept[number].done()}
+            own = {
+                number: reply.msg_ids[0] for number, reply in forgotten.items() if self._kept[number].done()
+            }
             left = self._cluster.interrupt(own)
-            self._show(LATE)
+            self._show(OUTPUT_SECONDS)
             if (ended := self._ended()) and not isinstance(error, KeyboardInterrupt | CallFailed):
                 error = self._engines_ended(ended)
             if (again := [*ended, *left]) and self._cluster.can_restart:
@@ -201,7 +203,7 @@ class _Calls:
             if call_cell is not None and (cell := call_cell(file)):
                 text = text.replace(f'File "{file}"', " ".join(cell))
         label = self._cluster.engines[number].label
-        return CallFailed(f"{what} in {label}:\n{text.rstrip()}", position, int(number), failure.kind)
+        return CallFailed(f"{what} in {label}:\n{text.rstrip()}", position, number, failure.kind)
 
     def _engines_ended(self, ended: Sequence[Engine]) -> CallFailed:
         lost = [

@@ -7,22 +7,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_magic.claims.held import Claims
-from gpu_magic.cluster.cluster import Cluster, Engine, current_cluster, running_cluster, use
-from gpu_magic.cluster.processes import LocalProcesses
+from gpu_magic.cluster.cluster import Cluster, current_cluster, running_cluster, use
 from gpu_magic.errors import ClusterError
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import normalize_request
 from gpu_magic.launch.devices import divide, pick
 from gpu_magic.launch.launch import check_count
 from gpu_magic.process.session import current
-from gpu_magic.process.view import read_machine
 from gpu_magic.public import public
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from gpu_magic.devices.model import Gpu, MigInstance
-    from gpu_magic.gpus.select import Selection
 
     Client = Any  # ipyparallel's, which has no types
 
@@ -82,7 +79,7 @@ def cluster(
     if profile is not None:
         if gpus is not None or force:
             raise ClusterError("--profile goes only with -n.")
-        from gpu_magic.cluster.join import start_profile
+        from gpu_magic.cluster.start import start_profile
 
         made = start_profile(profile, count)
     elif isinstance(gpus, ipyparallel.Client):
@@ -93,33 +90,21 @@ def cluster(
         made = join(gpus)
     else:
         session = current()
+        from gpu_magic.cluster.start import start_here
+
         claims = Claims("engines", session.access)
         wanted = None if gpus is None else normalize_request(gpus)
         try:
-            made = _start(
-                ipyparallel, divide(pick(session, wanted, count, Options(force=force), claims=claims))
+            made = start_here(
+                divide(pick(session, wanted, count, Options(force=force), claims=claims)), claims
             )
-        finally:  # the engines have their own claims
+        except BaseException:  # also an interrupt
             claims.release()
+            raise
     use(made)
     from gpu_magic.cluster.px import add_px  # loads ipyparallel's magics, and IPython
 
     add_px(made)
-    return made
-
-
-def _start(ipyparallel: Any, parts: Sequence[Selection]) -> Cluster:
-    is_simulated = bool(read_machine(current()).simulated)
-    engines = [Engine(number, part.known, is_simulated=is_simulated) for number, part in enumerate(parts)]
-    processes = LocalProcesses(parts)
-    made = None
-    try:
-        client = processes.connect(ipyparallel.Client)
-        made = Cluster(client, engines, processes=processes, end=processes.end)
-        made.begin()
-    except BaseException:  # also an interrupt
-        (made.stop if made else processes.end)()
-        raise
     _log.info("Started %s", made)
     return made
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import ipyparallel
 
-from gpu_magic.cluster.processes import own_places
+from gpu_magic.cluster.launchers import own_places
 from tests.conftest import LIMIT, ROOT
 from tests.machine import clean_environment
 from tests.processes import until

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_magic.cluster.join import Introduction, divide
+from gpu_magic.cluster.join import EngineGpus, divide
 from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.errors import ClusterError
 
@@ -24,7 +24,7 @@ def gpus(host: str, *indices: int) -> tuple[Device, ...]:
 
 
 @st.composite
-def machines(draw: st.DrawFn) -> list[Introduction]:
+def machines(draw: st.DrawFn) -> list[EngineGpus]:
     """Draw engines on hosts: on each one group or several that have different GPUs, enough for all."""
     places = []
     for host in draw(st.lists(st.sampled_from("abc"), min_size=1, unique=True)):
@@ -33,7 +33,7 @@ def machines(draw: st.DrawFn) -> list[Introduction]:
             allotment = gpus(host, *draw(st.permutations(range(first, first + size))))
             places += [(host, allotment)] * draw(st.integers(1, size))
             first += size
-    return [Introduction(number, *place) for number, place in enumerate(draw(st.permutations(places)))]
+    return [EngineGpus(number, *place) for number, place in enumerate(draw(st.permutations(places)))]
 
 
 def uuids(devices: tuple[Device, ...]) -> list[str]:
@@ -41,7 +41,7 @@ def uuids(devices: tuple[Device, ...]) -> list[str]:
 
 
 @given(machines())
-def test_each_gpu_is_given_to_one_engine_that_was_given_it(engines: list[Introduction]) -> None:
+def test_each_gpu_is_given_to_one_engine_that_was_given_it(engines: list[EngineGpus]) -> None:
     shares = divide(engines)
     assert list(shares) == [engine.number for engine in engines]
     assert all(shares.values())
@@ -52,7 +52,7 @@ def test_each_gpu_is_given_to_one_engine_that_was_given_it(engines: list[Introdu
 
 @given(machines())
 def test_shares_are_contiguous_in_the_order_of_engines_and_differ_by_one_at_most(
-    engines: list[Introduction],
+    engines: list[EngineGpus],
 ) -> None:
     shares = divide(engines)
     for group in {frozenset(uuids(engine.devices)) for engine in engines}:
@@ -66,7 +66,7 @@ def test_shares_are_contiguous_in_the_order_of_engines_and_differ_by_one_at_most
 
 @given(machines(), st.randoms(use_true_random=False))
 def test_the_order_in_which_engines_are_named_does_not_matter(
-    engines: list[Introduction], random: Random
+    engines: list[EngineGpus], random: Random
 ) -> None:
     shuffled = engines.copy()
     random.shuffle(shuffled)
@@ -75,7 +75,7 @@ def test_the_order_in_which_engines_are_named_does_not_matter(
 
 def test_of_mig_instances_each_engine_gets_one() -> None:
     instances = tuple(MigInstance(f"MIG-{number}", "3g.40gb", 0, number) for number in range(3))
-    shares = divide([Introduction(0, "a", instances), Introduction(1, "a", instances)])
+    shares = divide([EngineGpus(0, "a", instances), EngineGpus(1, "a", instances)])
     assert shares == {0: instances[:1], 1: instances[1:2]}
 
 
@@ -83,21 +83,21 @@ def test_of_mig_instances_each_engine_gets_one() -> None:
     ("engines", "says"),
     [
         (
-            [Introduction(0, "a", gpus("a", 0, 1)), Introduction(1, "a", gpus("a", 1, 2))],
+            [EngineGpus(0, "a", gpus("a", 0, 1)), EngineGpus(1, "a", gpus("a", 1, 2))],
             "The GPUs of the engines on a overlap. Give all engines the same CUDA_VISIBLE_DEVICES, or each engine "
             "its own GPUs.",
         ),
         (
-            [Introduction(number, "a", gpus("a", 0, 3)) for number in (2, 5, 7)],
+            [EngineGpus(number, "a", gpus("a", 0, 3)) for number in (2, 5, 7)],
             "a has 3 engines and only 2 GPUs. Each engine needs one.",
         ),
         (
-            [Introduction(0, "a", gpus("a", 0)), Introduction(1, "b", ())],
+            [EngineGpus(0, "a", gpus("a", 0)), EngineGpus(1, "b", ())],
             "b has 1 engine and only 0 GPUs. Each engine needs one.",
         ),
     ],
 )
-def test_what_can_not_be_divided_is_one_line(engines: list[Introduction], says: str) -> None:
+def test_what_can_not_be_divided_is_one_line(engines: list[EngineGpus], says: str) -> None:
     with pytest.raises(ClusterError) as caught:
         divide(engines)
     assert str(caught.value) == says

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import ipyparallel
 import psutil
 import pytest
+from traitlets.config import Config
 
 import gpu_magic
 from gpu_magic.testing import simulate
@@ -21,7 +25,7 @@ if "ipyparallel.controller" in sys.orig_argv:
     change = os.chmod
     def chmod(file, *args, **options):
         change(file, *args, **options)
-        if str(file).endswith("ipcontroller-engine.json"):
+        if str(file).endswith("-engine.json"):
             print("Address already in use", file=sys.stderr, flush=True)
             os._exit(1)
     os.chmod = chmod
@@ -74,3 +78,29 @@ def test_an_engine_and_what_it_has_started_end_with_their_guardian(cluster: gpu_
     until(lambda: not any(map(psutil.pid_exists, others)))
     assert [engine.number for engine in cluster.restart([0])] == [0]
     assert cluster.client[0].apply_sync(os.getppid) != guardian
+
+
+def test_ipyparallels_own_cluster_starts_engines_by_name(tmp_path: Path) -> None:
+    before = psutil.Process().children(recursive=True)
+    with (
+        simulate("3xA100-80GB"),
+        ipyparallel.Cluster(
+            n=2, controller="gpu", engines="gpu", profile_dir=str(tmp_path), log_level=logging.CRITICAL
+        ) as client,
+    ):
+        for name, values in {"CUDA_VISIBLE_DEVICES": ["0", "1"], "RANK": ["0", "1"]}.items():
+            assert client[:].apply_sync(os.getenv, name) == values
+    assert psutil.Process().children(recursive=True) == before
+    assert tmp_path.exists()  # the guardians have not removed the user's profile
+
+
+def test_ipyparallels_own_cluster_has_an_engine_for_each_gpu_and_refuses_more(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"engines": "gpu", "profile_dir": str(tmp_path), "log_level": logging.CRITICAL}
+    with simulate("1xA100-80GB"):
+        config = Config(GpuEngineSetLauncher={"gpus": "all"})
+        with ipyparallel.Cluster(config=config, load_profile=False, **options) as client:
+            assert client[:].apply_sync(os.getenv, "WORLD_SIZE") == ["1"]
+        more = ipyparallel.Cluster(n=2, controller="gpu", **options)
+        with pytest.raises(gpu_magic.LaunchError, match="does not fit 1 GPU"):
+            more.start_cluster_sync()
+        more.stop_cluster_sync()

@@ -98,7 +98,21 @@ def test_engines_claim_their_gpus_until_they_are_stopped(two: tuple[Kernel, Kern
     assert first.run("%gpu_cluster auto:2").status == "ok"
     reply = first.run("%gpus auto")
     assert CHOSEN.findall(reply.stdout) == ["2"]
-    assert "GPU 0 and GPU 1 (claimed by this kernel: train.ipynb, since " in reply.stdout
+    assert "GPU 0 and GPU 1 (claimed by this kernel: engines, since " in reply.stdout
     assert chosen(second, "%gpus auto") == ["3"]
     assert first.run("%gpu_cluster stop").status == "ok"
     assert sorted(chosen(second, "%gpus auto:3")) == ["0", "1", "3"]
+
+
+@pytest.mark.nightly  # the claims of the test above, by ipyparallel's own call
+def test_engines_of_ipyparallels_own_cluster_claim_their_gpus(kernel: Kernel) -> None:
+    kernel.run(
+        "%gpus 2,3\nimport ipyparallel\n"
+        "theirs = ipyparallel.Cluster(n=1, controller='gpu', engines='gpu', log_level=50)\n"
+        "client = theirs.start_and_connect_sync()"
+    )
+    assert re.findall(r"claimed by this kernel: engines", kernel.run("%gpus").text) == [
+        "claimed by this kernel: engines"
+    ]
+    kernel.run("client.close()\ntheirs.stop_cluster_sync()")
+    assert "engines" not in kernel.run("%gpus").text

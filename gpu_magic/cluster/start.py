@@ -1,0 +1,118 @@
+"""Starts `ipyparallel.Cluster`: with gpu_magic's launchers on this machine, or with an IPython profile."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import ipyparallel
+from IPython.core.profiledir import ProfileDir, ProfileDirError
+from IPython.paths import get_ipython_dir
+from traitlets.config import Config
+
+from gpu_magic.cluster.cluster import LONGEST_ERROR, Cluster, Engine, as_line
+from gpu_magic.cluster.join import join
+from gpu_magic.cluster.launchers import GpuControllerLauncher, GpuEngineSetLauncher
+from gpu_magic.errors import ClusterError
+from gpu_magic.interrupts import uninterrupted
+from gpu_magic.launch.process import RunFolder
+from gpu_magic.process.session import current
+from gpu_magic.process.view import read_machine
+from gpu_magic.text import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpu_magic.claims.held import Claims
+    from gpu_magic.gpus.select import Selection
+
+__all__ = ["start_here", "start_profile"]
+
+# Seconds that ipyparallel's client waits for the controller between two checks that the controller runs.
+_ANSWER_SECONDS = 5
+
+
+def start_here(parts: Sequence[Selection], claims: Claims) -> Cluster:
+    """Start an engine for each part of a selection. After an error, no process is left."""
+    files = RunFolder()
+    launched = ipyparallel.Cluster(
+        controller=GpuControllerLauncher,
+        engines=GpuEngineSetLauncher,
+        profile_dir=str(files.path),
+        cluster_file="",
+        load_profile=False,
+        shutdown_atexit=False,  # the guardians do it
+        config=Config(GuardedLauncher={"folder": str(files.path)}),
+        log_level=logging.CRITICAL,
+    )
+
+    def stop() -> None:
+        with uninterrupted():
+            launched.stop_cluster_sync()
+            files.remove()
+
+    try:
+        launched.start_controller_sync()
+        client = _connect(launched)
+        try:
+            # After the client, which can miss engines that register while it connects.
+            launched.start_engines_sync(len(parts), parts=list(parts), claims=claims)
+            launched.engine_set.wait_for_engines(client, range(len(parts)))
+        except BaseException:  # also an interrupt
+            client.close()
+            raise
+    except BaseException:  # also an interrupt
+        stop()
+        raise
+    is_simulated = bool(read_machine(current()).simulated)
+    engines = [Engine(number, part.known, is_simulated=is_simulated) for number, part in enumerate(parts)]
+    return Cluster(client, engines, stop=stop, launcher=launched.engine_set)
+
+
+def start_profile(profile: str, count: int | None) -> Cluster:
+    """Start a controller and engines with an IPython profile. After an error, no process is left."""
+    try:
+        ProfileDir.find_profile_dir_by_name(get_ipython_dir(), profile)
+    except ProfileDirError:
+        make = f"ipython profile create --parallel {profile}"
+        raise ClusterError(f"There is no IPython profile {profile}. To make one: {make}") from None
+    # At lower levels, ipyparallel logs to the cell's output.
+    launched = ipyparallel.Cluster(profile=profile, n=count, log_level=logging.ERROR)
+
+    def stop() -> None:
+        with uninterrupted():
+            launched.stop_cluster_sync()
+
+    client = None
+    try:
+        launched.start_cluster_sync(count)
+        client = _connect(launched)
+        client.wait_for_engines(count, timeout=launched.engine_timeout, interactive=False)
+        hint = f"To restart all engines: %gpu_cluster stop, then %gpu_cluster --profile {profile}"
+        return join(client, stop, hint)
+    except BaseException as error:  # also an interrupt
+        output = "\n".join(engines.get_output() for engines in launched.engines.values()).strip()
+        if client is not None:
+            client.close()
+        stop()
+        if isinstance(error, ClusterError) or not isinstance(error, Exception):
+            raise
+        why = shortened(output.rpartition("\n")[2].strip() or as_line(error), LONGEST_ERROR)
+        raise ClusterError(f"The profile {profile} started no engines: {why}.") from error
+
+
+def _connect(launched: Any) -> Any:
+    """Return ipyparallel's client once the controller answers. Raise ClusterError if the controller ends."""
+    deadline = time.monotonic() + launched.engine_timeout
+    while True:
+        try:
+            return launched.connect_client_sync(timeout=_ANSWER_SECONDS)
+        except (RuntimeError, TimeoutError) as error:
+            if isinstance(launched.controller, GpuControllerLauncher):
+                launched.controller.check("The controller")
+            if isinstance(error, RuntimeError):  # the controller has ended
+                raise
+            if time.monotonic() > deadline:
+                seconds = launched.engine_timeout
+                raise ClusterError(f"The controller did not answer within {seconds} s.") from None
