@@ -29,7 +29,19 @@ def main() -> None:
     faulthandler.enable(log, all_threads=False)
     from ipyparallel.engine.app import IPEngine
 
-    IPEngine.launch_instance()
+    class Engine(IPEngine):  # type: ignore[misc] # ipyparallel has no types
+        """ipyparallel's engine, which goes on if its log is full."""
+
+        def redirect_output(self, iopub_socket: Any) -> None:
+            # From here on, a thread of ipykernel shows what is written to descriptors 1 and 2, and copies it
+            # to their files. If that fails, the thread ends, and all that write wait forever.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            for descriptor in 1, 2:
+                os.dup2(nowhere, descriptor)
+            os.close(nowhere)
+            super().redirect_output(iopub_socket)
+
+    Engine.launch_instance()
 
 
 def rank_variables(hosts: Sequence[str], ports: Mapping[str, Sequence[int]]) -> list[dict[str, str]]:

@@ -92,6 +92,22 @@ def test_what_engines_wrote_is_shown_also_if_it_comes_late(engines: Kernel) -> N
     assert engines.run("%%px\nprint('late')").shown.count("late") == 2
 
 
+def test_engines_write_on_when_no_more_of_it_fits_into_a_file(engines: Kernel) -> None:
+    """ipykernel's thread that reads what is written then ended at the first error. All that wrote waited forever."""
+    reply = engines.run(
+        "%%px --targets 0\n"
+        "import resource, sys\n"
+        "before = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))\n"
+        "for _ in range(10):\n"
+        "    sys.__stdout__.write('x' * 65535)\n"
+        "    sys.__stdout__.flush()\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, before)\n"
+        "print('over')"
+    )
+    assert (reply.status, "over" in reply.shown + reply.updated) == ("ok", True)
+
+
 @pytest.mark.parametrize("options", SHOWN)
 def test_an_interrupt_reaches_the_engines_and_the_next_cell_runs(engines: Kernel, options: str) -> None:
     reply = run_and_interrupt(engines, "import time\ntime.sleep(600)", options)
