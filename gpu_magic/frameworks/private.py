@@ -89,15 +89,10 @@ PRIVATE = {
         "messages of a page can be lost after another page has ended",
     ),
     "comm.base_comm:BaseComm._closed": ("0.2", "a panel that marimo has closed counts as open"),
-    "ipyparallel:AsyncResult._children": (
+    "ipyparallel:AsyncResult._iopub_streaming_output_callback": (  # overridden
         "9.2",
-        "an engine's error shows when all have ended; an interrupt goes to all engines",
+        "outputs of engines name no GPUs",
     ),
-    "ipyparallel:AsyncResult._targets": (
-        "9.2",
-        "an engine's error shows when all have ended; an interrupt goes to all engines",
-    ),
-    "ipyparallel:Client._engines": ("9.2", "outputs of engines name no GPUs"),
 }
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import pickle
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
 import pytest
 
 import gpu_magic
+from gpu_magic.cluster import calls
 from tests.conftest import LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-pytestmark = pytest.mark.nightly  # Accelerate in two engines; test_map.py has what calls are told
 
 # What Accelerate's users write at the begin of a script ("Add Accelerate to your code").
 ACCELERATE = "from accelerate import Accelerator\naccelerator = Accelerator(cpu=True)"
@@ -63,6 +66,7 @@ def in_cells(cluster: gpu_magic.Cluster, cell: str, expression: str) -> list[Any
     return found
 
 
+@pytest.mark.nightly  # Accelerate in two engines; test_map.py has what calls are told
 def test_calls_are_no_ranks_after_cells_that_were(cluster: gpu_magic.Cluster, alone: list[float]) -> None:
     in_cells(cluster, f"{ACCELERATE}\nimport torch", "None")
     assert gpu_magic.map(training(), [(0.01, True), (0.02, True)]) == pytest.approx(alone)
@@ -89,3 +93,17 @@ def test_calls_are_no_ranks_after_cells_that_were(cluster: gpu_magic.Cluster, al
         gpu_magic.map(is_rank, [-1])
     found = in_cells(cluster, "reduced = accelerator.reduce(torch.ones(1))", IN_CELLS)
     assert found == [(2, 2.0, True, "0"), (2, 2.0, True, "1")]
+
+
+def test_calls_run_beside_an_accelerate_that_keeps_its_state_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = ModuleType("accelerate.state")
+    for name in "PartialState", "AcceleratorState", "GradientState":
+        setattr(other, name, type(name, (), {}))
+    monkeypatch.setitem(sys.modules, "accelerate.state", other)
+    monkeypatch.setenv("RANK", "1")
+    assert calls.keep("a token", cloudpickle.dumps(os.getenv), {}) is None
+    assert pickle.loads(calls.call("a token", pickle.dumps("RANK"))) is None
+    calls.forget("a token")
+    assert os.environ["RANK"] == "1"

@@ -79,6 +79,20 @@ def test_outputs_in_the_order_of_engines_name_their_gpus_too(engines: Kernel) ->
     assert reply.shown.count("next") == 2, reply
 
 
+def test_with_another_ipyparallel_outputs_name_no_gpus_and_cells_run(engines: Kernel) -> None:
+    """It would not call what shows outputs by this name."""
+    engines.run(
+        "from gpu_magic.cluster.px import PxResult\n"
+        "shows = PxResult._iopub_streaming_output_callback\n"
+        "del PxResult._iopub_streaming_output_callback"
+    )
+    try:
+        reply = engines.run("%%px\nprint('next')")
+        assert (reply.status, reply.shown.count("[stdout:0] next")) == ("ok", 1)
+    finally:
+        engines.run("PxResult._iopub_streaming_output_callback = shows")
+
+
 def test_what_engines_wrote_is_shown_also_if_it_comes_late(engines: Kernel) -> None:
     """ipyparallel lets a cell end two seconds after its begin, if it has its results by then."""
     engines.run("""

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 from IPython.core.error import UsageError
 
+import gpu_magic
 from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from tests.conftest import Fresh
+
+PRIVATE_NAME = "_closed"  # comm.base_comm:BaseComm
 
 
 def test_a_terminal_has_the_table(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,6 +50,17 @@ def test_a_script_can_hold_a_panel(fresh: Fresh) -> None:
     )
     assert said.startswith("SIMULATED machine (2xA100-80GB)")
     assert said.endswith("\n0\n")
+
+
+def test_without_comms_private_name_a_closed_panel_counts_as_open() -> None:
+    with simulate("2xA100-80GB"):
+        first, second = gpu_magic.panel(), gpu_magic.panel()
+        first.comm.close()
+        assert (first.is_open, second.is_open) == (False, True)
+        for panel in first, second:
+            vars(panel.comm).pop(PRIVATE_NAME)
+            assert panel.is_open
+            panel.tell({"what": "none"})
 
 
 def test_a_simulation_that_is_not_understood(
