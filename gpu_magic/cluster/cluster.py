@@ -8,7 +8,6 @@ import threading
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -36,7 +35,7 @@ from gpu_magic.text import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from gpu_magic.cluster.launchers import GpuEngineSetLauncher, GuardedLauncher
+    from gpu_magic.cluster.launchers import GpuEngineSetLauncher
     from gpu_magic.devices.model import Device, GpuProcess
 
 __all__ = [
@@ -53,7 +52,6 @@ __all__ = [
 
 _INTERRUPT_SECONDS = 5.0  # that an engine may take to answer an interrupt
 _CONTROLLER_SECONDS = 5.0  # that the controller may take to answer
-_NOTE_SECONDS = 30.0  # to wait for the report of an engine's end
 OUTPUT_SECONDS = 10.0  # that outputs may come after the result
 LONGEST_ERROR = 200  # characters
 _START_ANEW = "To start again: %gpu_cluster stop, then %gpu_cluster"
@@ -147,14 +145,7 @@ class Cluster:
         # them shows that the engine is free.
         self._interrupted: dict[int, set[str]] = {}
         self.is_stopped = False
-        self._noted = threading.Condition()
-        self._are_noted: set[int] = set()  # engines whose end was reported
-        if launcher is None:
-            self._watch()
-        else:
-            launcher.parent.controller.on_end = partial(self._note_end, None, launcher.parent.controller)
-            for name, one in launcher.all.items():
-                one.on_end = partial(self._note_end, int(name), one)
+        self._reported: set[int | None] = set()  # engines whose end was reported. None: the controller
 
     def __str__(self) -> str:
         engines = self.engines.values()
@@ -234,7 +225,7 @@ class Cluster:
         self._launcher.restart(self.client, [engine.number for engine in engines])
         for engine in engines:
             self._interrupted.pop(engine.number, None)
-            self._are_noted.discard(engine.number)
+            self._reported.discard(engine.number)
         return engines
 
     @public
@@ -291,41 +282,26 @@ class Cluster:
         return bool(messages) and messages <= self.client.outstanding and number in self.client.ids
 
     def _check_controller(self) -> None:
-        """Raise ClusterError if the controller has ended, because then it never answers."""
+        """Report ends. Raise ClusterError if the controller has ended, because then it never answers."""
+        self.report_ends()
         if self._launcher and self._launcher.parent.controller.poll() is not None:
             raise ClusterError(f"The controller of the engines has ended. {_START_ANEW}")
 
-    def _watch(self) -> None:
-        """Report each engine that ends, by ipyparallel's wait for more engines, which fails if one ends."""
-        more = self.client.wait_for_engines(sys.maxsize, block=False, interactive=False)
-        if not more.done():  # otherwise all have ended
-            more.add_done_callback(self._note_ended)
-
-    def _note_ended(self, _: object) -> None:
-        for engine in self.ended if not self.is_stopped else ():
-            if engine.number not in self._are_noted:
-                self._report_end(engine.number, f"ended. {self._how_to_restart}")
-        self._watch()
-
-    def _note_end(self, number: int | None, launcher: GuardedLauncher) -> None:
-        """Report that a process of this machine has ended by itself, how, and its last lines of output."""
-        how = _START_ANEW if number is None else self.how_to_restart([self.engines[number]])
-        lines = [f"{launcher.outcome}. {how}", launcher.get_output()]
-        self._report_end(number, "\n".join(filter(None, lines)))
-
-    def _report_end(self, number: int | None, text: str) -> None:
-        what = "The controller of the engines" if number is None else capitalized(self.engines[number].label)
-        sys.stderr.write(f"{what}: {text}\n")
-        with self._noted:
+    def report_ends(self) -> None:
+        """Print which engines have ended since the last call, how, and their last lines of output."""
+        gone: list[int | None] = [engine.number for engine in self.ended]
+        if self._launcher and self._launcher.parent.controller.poll() is not None:
+            gone.append(None)
+        for number in gone:
+            if number in self._reported:
+                continue
+            self._reported.add(number)
+            what, how = "The controller of the engines", _START_ANEW
             if number is not None:
-                self._are_noted.add(number)
-            self._noted.notify_all()
-
-    def wait_for_notes(self, numbers: Iterable[int]) -> None:
-        """Wait until gpu_magic has printed a line for each of these engines that has ended."""
-        gone = {*numbers} - {*self.client.ids}
-        with self._noted:
-            self._noted.wait_for(lambda: self.is_stopped or gone <= self._are_noted, _NOTE_SECONDS)
+                engine = self.engines[number]
+                what, how = capitalized(engine.label), self.how_to_restart([engine])
+            outcome, output = self._launcher.end_of(number) if self._launcher else ("ended", "")
+            sys.stderr.write("\n".join(filter(None, [f"{what}: {outcome}. {how}", output])) + "\n")
 
 
 def about(engines: Sequence[Engine], one: str, several: str) -> str:

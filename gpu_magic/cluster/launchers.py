@@ -37,7 +37,7 @@ from gpu_magic.process.session import current
 from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     Client = Any  # ipyparallel's, which has no types
 
@@ -69,8 +69,6 @@ class GuardedLauncher(LocalProcessLauncher):  # type: ignore[misc] # ipyparallel
 
     code: int | None = None  # the exit code; negative: by that signal; None: the process runs
     outcome = ""  # how the process has ended, for example "ended by SIGKILL"
-    is_stopping = False  # whether this launcher ends the process itself
-    on_end: Callable[[], object] | None = None  # called in a thread when the process has ended by itself
     _guarded: Guarded | None = None  # None: not started, or started by another process
     _output = ""
 
@@ -86,7 +84,7 @@ class GuardedLauncher(LocalProcessLauncher):  # type: ignore[misc] # ipyparallel
         own: Mapping[str, str | None] = {**outer, **self.get_env()}
         environment = {name: value for name, value in own.items() if value is not None}
         causes = Causes(log.parent)
-        self.code, self.is_stopping, self._all_ended = None, False, Future[None]()
+        self.code, self._all_ended = None, Future[None]()
         self.loop  # noqa: B018 - the default is the loop of the thread that asks first
         guarded = self._guarded = Guarded(
             self.args, environment, self.work_dir, log, self.folder, linger=self.linger_seconds
@@ -104,8 +102,6 @@ class GuardedLauncher(LocalProcessLauncher):  # type: ignore[misc] # ipyparallel
                 self.outcome = " · ".join([how, *causes.find([guarded.code])])
                 self.get_output()
                 self.code = guarded.code  # last, because other threads wait for it
-                if self.on_end and not self.is_stopping:
-                    self.on_end()
                 data = {"exit_code": self.code, "pid": self.pid, "identifier": self.identifier}
                 self.loop.add_callback(self.notify_stop, data)
         self._all_ended.set_result(None)
@@ -145,7 +141,6 @@ class GuardedLauncher(LocalProcessLauncher):  # type: ignore[misc] # ipyparallel
 
     async def stop(self) -> None:
         """End the process, and all that it has started."""
-        self.is_stopping = True
         if self._guarded is None:
             await super().stop()
         else:
@@ -269,9 +264,7 @@ class GpuEngineSetLauncher(LocalEngineSetLauncher):  # type: ignore[misc]
 
         """
         engines = {number: self.all[str(number)] for number in numbers}
-        for number, engine in engines.items():
-            # An end that the controller knows of was not ours, and is reported.
-            engine.is_stopping = number in client.ids
+        for engine in engines.values():
             # ipyparallel's nanny of the engine reports its end to the controller, and then also ends.
             engine.signal(signal.SIGKILL)
         deadline = time.monotonic() + _END_SECONDS
@@ -285,6 +278,14 @@ class GpuEngineSetLauncher(LocalEngineSetLauncher):  # type: ignore[misc]
             self.launchers[engine.identifier] = engine
             engine.start()
         self.wait_for_engines(client, numbers)
+
+    def end_of(self, number: int | None) -> tuple[str, str]:
+        """Return how an engine, or the controller, has ended, and its last lines of output."""
+        launcher = self.parent.controller if number is None else self.all[str(number)]
+        deadline = time.monotonic() + _END_SECONDS
+        while launcher.poll() is None and time.monotonic() < deadline:  # the guardian can report it later
+            time.sleep(_POLL_SECONDS)
+        return launcher.outcome or "ended", launcher.get_output()
 
     async def stop(self) -> None:
         """End all engines, and their claims."""

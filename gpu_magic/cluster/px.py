@@ -50,6 +50,7 @@ class PxResult(AsyncResult):  # type: ignore[misc] # ipyparallel has no types
             return super().wait(timeout, return_when=return_when)
         deadline = math.inf if timeout is None or timeout < 0 else time.monotonic() + timeout
         while not super().wait(min(_POLL_SECONDS, max(deadline - time.monotonic(), 0))):
+            self.cluster.report_ends()
             self._note_failed()
             if time.monotonic() >= deadline:
                 return False
@@ -174,7 +175,7 @@ class PxMagics(ParallelMagics):  # type: ignore[misc]
             raise interrupt from None
         finally:
             self.view.targets = targets
-            cluster.wait_for_notes(numbers)  # the controller knows of an end before the report
+            cluster.report_ends()
 
     def _interrupt(self, cluster: Cluster) -> list[str]:
         """Interrupt the engines. Return a line about engines that still run."""

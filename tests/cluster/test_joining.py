@@ -56,8 +56,8 @@ def test_an_engine_that_dies_is_reported_by_name_gpu_and_host(
         cluster = join(client)
         client.send_signal(signal.SIGKILL, targets=1, block=False)
         until(lambda: cluster.ended)
-        says = "Engine 1 (GPU 0 on 127.0.0.2): ended. Only the program that started the engines can restart them\n"
-        until(lambda: says in capsys.readouterr().err)
         says = "Engine 1 (GPU 0 on 127.0.0.2) has ended. Only the program that started the engines can restart them. "
         with pytest.raises(ClusterError, match=f"^{re.escape(says)}To use the others: %%px --targets 0$"):
             cluster.check()
+        says = "Engine 1 (GPU 0 on 127.0.0.2): ended. Only the program that started the engines can restart them\n"
+        assert capsys.readouterr().err == says
