@@ -37,7 +37,7 @@ from gpu_magic.process.session import current
 from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     Client = Any  # ipyparallel's, which has no types
 
@@ -242,17 +242,18 @@ class GpuEngineSetLauncher(LocalEngineSetLauncher):  # type: ignore[misc]
         finally:
             self.all = dict(self.launchers)
 
-    def wait_for_engines(self, client: Client, numbers: Iterable[int]) -> None:
+    def wait_for_engines(self, client: Client, engines: Mapping[str, GpuEngineLauncher]) -> None:
         """Wait until engines have registered. Raise ClusterError if one ends or takes over a minute."""
-        for number in numbers:
-            name, engine = f"Engine {number}", self.all[str(number)]
-            deadline = time.monotonic() + _REGISTRATION_SECONDS
-            while number not in client.ids:
-                self.parent.controller.check("The controller")
-                engine.check(name)
-                if time.monotonic() > deadline:
-                    raise ClusterError(f"{name} did not answer within {_REGISTRATION_SECONDS} s.")
-                time.sleep(_POLL_SECONDS)
+        launched = {"The controller": self.parent.controller}
+        launched |= {f"Engine {number}": engine for number, engine in engines.items()}
+        deadline = time.monotonic() + _REGISTRATION_SECONDS
+        while waiting := [number for number in engines if int(number) not in client.ids]:
+            for name, launcher in launched.items():
+                if isinstance(launcher, GuardedLauncher):
+                    launcher.check(name)
+            if time.monotonic() > deadline:
+                raise ClusterError(f"Engine {waiting[0]} did not answer within {_REGISTRATION_SECONDS} s.")
+            time.sleep(_POLL_SECONDS)
 
     def restart(self, client: Client, numbers: Sequence[int]) -> None:
         """End engines, and start them again with their GPUs.
@@ -263,13 +264,13 @@ class GpuEngineSetLauncher(LocalEngineSetLauncher):  # type: ignore[misc]
             An engine does not end, or does not start.
 
         """
-        engines = {number: self.all[str(number)] for number in numbers}
+        engines = {str(number): self.all[str(number)] for number in numbers}
         for engine in engines.values():
             # ipyparallel's nanny of the engine reports its end to the controller, and then also ends.
             engine.signal(signal.SIGKILL)
         deadline = time.monotonic() + _END_SECONDS
         for number, engine in engines.items():
-            while not engine.has_ended or number in client.ids:
+            while not engine.has_ended or int(number) in client.ids:
                 if time.monotonic() > deadline:
                     how = "To end all engines: %gpu_cluster stop"
                     raise ClusterError(f"Engine {number} did not end within {_END_SECONDS} s. {how}")
@@ -277,7 +278,7 @@ class GpuEngineSetLauncher(LocalEngineSetLauncher):  # type: ignore[misc]
         for engine in engines.values():
             self.launchers[engine.identifier] = engine
             engine.start()
-        self.wait_for_engines(client, numbers)
+        self.wait_for_engines(client, engines)
 
     def end_of(self, number: int | None) -> tuple[str, str]:
         """Return how an engine, or the controller, has ended, and its last lines of output."""

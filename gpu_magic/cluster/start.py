@@ -53,15 +53,7 @@ def start_here(parts: Sequence[Selection], claims: Claims) -> Cluster:
             files.remove()
 
     try:
-        launched.start_controller_sync()
-        client = _connect(launched)
-        try:
-            # After the client, which can miss engines that register while it connects.
-            launched.start_engines_sync(len(parts), parts=list(parts), claims=claims)
-            launched.engine_set.wait_for_engines(client, range(len(parts)))
-        except BaseException:  # also an interrupt
-            client.close()
-            raise
+        client = _start(launched, len(parts), parts=list(parts), claims=claims)
     except BaseException:  # also an interrupt
         stop()
         raise
@@ -86,9 +78,7 @@ def start_profile(profile: str, count: int | None) -> Cluster:
 
     client = None
     try:
-        launched.start_cluster_sync(count)
-        client = _connect(launched)
-        client.wait_for_engines(count, timeout=launched.engine_timeout, interactive=False)
+        client = _start(launched, count)
         hint = f"To restart all engines: %gpu_cluster stop, then %gpu_cluster --profile {profile}"
         return join(client, stop, hint)
     except BaseException as error:  # also an interrupt
@@ -100,6 +90,28 @@ def start_profile(profile: str, count: int | None) -> Cluster:
             raise
         why = shortened(output.rpartition("\n")[2].strip() or as_line(error), LONGEST_ERROR)
         raise ClusterError(f"The profile {profile} started no engines: {why}.") from error
+
+
+def _start(launched: Any, count: int | None, **options: Any) -> Any:
+    """Start the controller and the engines. Return ipyparallel's client, which knows all engines.
+
+    Not `start_cluster`, whose later steps ipyparallel would still take after an interrupt.
+    """
+    launched.start_controller_sync()
+    if not launched.send_engines_connection_env:  # the engines may wait in a queue before the controller runs
+        launched.start_engines_sync(count)
+    client = _connect(launched)
+    try:
+        if not launched.engines:  # after the client, which can miss engines that register while it connects
+            launched.start_engines_sync(count, **options)
+        if isinstance(launched.engine_set, GpuEngineSetLauncher):
+            launched.engine_set.wait_for_engines(client, launched.engine_set.all)
+        else:
+            client.wait_for_engines(count, timeout=launched.engine_timeout, interactive=False)
+    except BaseException:  # also an interrupt
+        client.close()
+        raise
+    return client
 
 
 def _connect(launched: Any) -> Any:
