@@ -18,6 +18,8 @@ import gpu_magic
 from gpu_magic.devices.model import record_of
 from gpu_magic.errors import ChoiceError, CommandFailed, GpuMagicError, NotFreeError
 from gpu_magic.gpus.table import problem_text
+from gpu_magic.option_table import OPTIONS, help_lines
+from gpu_magic.shell.arguments import names_of, read_action, read_words, refusal
 from gpu_magic.text import nearest_option, text_table
 
 if TYPE_CHECKING:
@@ -94,8 +96,6 @@ def _accept_any_text() -> None:
 
 def _read(action: str, words: Sequence[str], names: int = 0) -> SimpleNamespace:
     """Read the options of an action, and at most so many names."""
-    from gpu_magic.shell.arguments import read_action, refusal
-
     command = f"gpu-magic {action}".strip()
     options = read_action(command, words)
     if extra := options.names[names:]:
@@ -105,8 +105,6 @@ def _read(action: str, words: Sequence[str], names: int = 0) -> SimpleNamespace:
 
 def _print_help(action: str) -> None:
     """Print what an action, or gpu-magic itself, does, its options, and examples."""
-    from gpu_magic.option_table import OPTIONS, help_lines
-
     command = f"gpu-magic {action}".strip()
     after, about = ACTIONS[action]
     print(f"usage: {command}{' [options]' if OPTIONS[command] else ''}{after}\n\n{about}\n")
@@ -120,9 +118,6 @@ def _print_help(action: str) -> None:
 
 def _show(words: Sequence[str]) -> int:
     """Print the GPUs. `gpu-magic --json doctor` is `gpu-magic doctor --json`."""
-    from gpu_magic.option_table import OPTIONS
-    from gpu_magic.shell.arguments import refusal
-
     first = words[0].partition("=")[0] if words else ""
     if first == "--json" and words[1:2] == ["doctor"]:
         return _doctor(["--json", *words[2:]])
@@ -150,7 +145,6 @@ def _show(words: Sequence[str]) -> int:
 def _doctor(words: Sequence[str]) -> int:
     """Print the diagnosis. Return the exit status: 1 if something is wrong."""
     from gpu_magic.doctor.diagnosis import diagnose
-    from gpu_magic.shell.arguments import refusal
 
     options = _read("doctor", words)
     if options.report and options.json:
@@ -165,7 +159,6 @@ def _install_kernel(words: Sequence[str]) -> int:
     """Add a kernel that starts with GPUs to Jupyter."""
     from gpu_magic.gpus.options import Options
     from gpu_magic.kernelspec.kernelspecs import install
-    from gpu_magic.shell.arguments import refusal
 
     options = _read("kernel install", words)
     if options.user + options.sys_prefix + bool(options.prefix) > 1:
@@ -199,7 +192,6 @@ def _list_kernels(words: Sequence[str]) -> int:
 def _remove_kernel(words: Sequence[str]) -> int:
     """Remove an added kernel."""
     from gpu_magic.kernelspec.kernelspecs import remove
-    from gpu_magic.shell.arguments import refusal
 
     options = _read("kernel remove", words, names=1)
     if not options.names:
@@ -214,7 +206,6 @@ def _launch(words: Sequence[str]) -> int:
     from gpu_magic.launch.launch import prepare
     from gpu_magic.launch.output import RankLines
     from gpu_magic.process.environment import variables_now
-    from gpu_magic.shell.arguments import names_of, read_words
 
     is_json = "--" in words and "--json" in words[: words.index("--")]
     try:

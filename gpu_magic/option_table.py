@@ -62,7 +62,6 @@ class Option(NamedTuple):
     in_full: bool = False  # it can do harm, so it is not abbreviated, nor suggested for a word unlike it
     # For options of a choice:
     at_start: bool = True  # it works when a kernel starts: in a notebook's metadata and a kernelspec
-    in_panel: bool = True  # the panel has a control for it
     with_numbers: bool = False  # it is a filter that also goes with GPU numbers, not only with `auto`
 
     @property
@@ -74,6 +73,11 @@ class Option(NamedTuple):
     def forms(self) -> str:
         """Its names and a value, as the help shows them: `-n, --count 2`."""
         return " ".join(filter(None, (", ".join(filter(None, (self.short, self.name))), self.example)))
+
+    @property
+    def in_panel(self) -> bool:
+        """Whether the panel has a control for it: for a flag or a text."""
+        return self.at_start and not isinstance(self.kind, tuple)
 
     @property
     def takes(self) -> str:
@@ -130,17 +134,17 @@ class Filters(TypedDict, total=False):
         Option(
             "--only-free",
             FLAG,
-            "only free, unclaimed GPUs; GPU numbers: only if all of them are free",
+            "only free, unclaimed GPUs; GPU numbers: only if all are free",
             more="GPUs that only this process uses count as free.",
             with_numbers=True,
         ),
     ]
     min_free: Annotated[
         str | int | None,
-        Option("--min-free", SIZE, "with `auto`: GPUs with at least this much free memory", "20GB"),
+        Option("--min-free", SIZE, "`auto`: GPUs with at least this much free memory", "20GB"),
     ]
     model: Annotated[
-        str | None, Option("--model", TEXT, "with `auto`: GPUs with these words in their names", "A100")
+        str | None, Option("--model", TEXT, "`auto`: GPUs with these words in their names", "A100")
     ]
 
 
@@ -168,7 +172,6 @@ class ChoiceOptions(Filters, total=False):
                 "Without it: as when the process started. With fastest, `all` and `auto:2` follow CUDA's own "
                 "order if gpu_magic can know it."
             ),
-            in_panel=False,
         ),
     ]
     force: Annotated[
@@ -179,19 +182,12 @@ class ChoiceOptions(Filters, total=False):
             "allow GPUs outside those that the process was given",
             in_full=True,
             at_start=False,
-            in_panel=False,
         ),
     ]
     # Only in Python. In a notebook, it is configuration: `c.GpuMagics.by`.
     by: Annotated[
         Literal["index", "uuid"] | None,
-        Option(
-            "by",
-            ("index", "uuid"),
-            "write CUDA_VISIBLE_DEVICES as numbers or as UUIDs",
-            at_start=False,
-            in_panel=False,
-        ),
+        Option("by", ("index", "uuid"), "write CUDA_VISIBLE_DEVICES as numbers or as UUIDs", at_start=False),
     ]
 
 
@@ -205,9 +201,7 @@ def _entries(options: type) -> dict[str, Option]:
 FILTERS = _entries(Filters)
 CHOICE = _entries(ChoiceOptions)
 
-_WAIT = Option(
-    "--wait", TIME, "wait at most this long until the GPUs are free; earlier waits choose first", "30m"
-)
+_WAIT = Option("--wait", TIME, "wait at most this long for the GPUs; earlier waits choose first", "30m")
 _OR_CPU = Option("--or-cpu", FLAG, "run on the CPU, and print why, if the GPU cannot be used")
 _ALL = Option("--all", FLAG, "every variable that can move", in_full=True)
 _DRY_MOVE = Option("--dry-run", FLAG, "print what would move, its size, and whether it fits")
@@ -239,7 +233,7 @@ _TABLE: dict[str, list[Option]] = {
         Option(
             "--restart",
             FLAG,
-            "if it is too late: restart the kernel; `%load_ext gpu_magic` applies the choice",
+            "if it is too late: restart the kernel. `%load_ext gpu_magic` applies the choice",
             in_full=True,
         ),
         Option("--strict", FLAG, "if it is too late: raise an error, which stops Run All"),
@@ -249,15 +243,11 @@ _TABLE: dict[str, list[Option]] = {
     "%%on_gpu": [
         Option("--only", TEXT, "set only these frameworks: torch, tensorflow, jax, cupy, keras", "torch,jax"),
         _OR_CPU,
-        Option(
-            "--mirror",
-            FLAG,
-            "run under a tf.distribute.MirroredStrategy over several GPUs: `%%on_gpu 0,1 --mirror`",
-        ),
+        Option("--mirror", FLAG, "run under a tf.distribute.MirroredStrategy: `%%on_gpu 0,1 --mirror`"),
         Option(
             "--background",
             OPTIONAL,
-            "run in a thread as task eval while other cells run: see `%gpu_tasks`",
+            "run in a thread under this name while other cells run: see `%gpu_tasks`",
             "eval",
         ),
         Option("--verbose", FLAG, "print where the cell ran", short="-v"),
@@ -288,7 +278,7 @@ _TABLE: dict[str, list[Option]] = {
         Option(
             "--dtype",
             ("bfloat16", "float16", "float32", "float64"),
-            "data type of the model and the batch",
+            "type of the model and the batch",
             "bfloat16",
         ),
         Option("--batch", WORD, "predict for a batch of this size", "64"),
@@ -304,12 +294,7 @@ _TABLE: dict[str, list[Option]] = {
     "%gpu_launch": [
         *_LAUNCH,
         Option("--in", LIST, "give the cell these variables of the notebook", "lr,steps"),
-        Option(
-            "--out",
-            LIST,
-            "return these variables from rank 0 at the cell's end; with --each, as lists",
-            "result",
-        ),
+        Option("--out", LIST, "return these variables from rank 0 at the end; `--each`: as lists", "result"),
         Option("--background", WORD, "return at once; see `%gpu_tasks`", "NAME"),
         Option("--keep", FLAG, "keep the output files, and the cell's script"),
     ],

@@ -86,16 +86,9 @@ class Options(_Fields):  # type: ignore[misc, valid-type]
         found: Options = self._replace(**{name: CHOICE[name].default for name in names})
         return found
 
-    def typed(self) -> list[str]:
-        """Return the options that are given, as typed: `--memory-limit 8GB`."""
-        return [
-            CHOICE[name].name if value is True else f"{CHOICE[name].name} {value}"
-            for name, value in self.given().items()
-            if name != "by"
-        ]
-
     def __str__(self) -> str:
-        return "".join(f" {one}" for one in self.typed())
+        given = [(CHOICE[name].name, value) for name, value in self.given().items() if name != "by"]
+        return "".join(f" {name}" if value is True else f" {name} {value}" for name, value in given)
 
     @property
     def filters(self) -> str:

@@ -25,7 +25,6 @@ def script() -> str:
     options = [
         {
             "name": one.name,
-            "label": one.name.removeprefix("--").replace("-", " "),
             "help": one.help.replace("`", ""),
             "example": one.example,
             "is_flag": one.kind is Kind.FLAG,

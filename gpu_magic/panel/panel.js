@@ -308,7 +308,8 @@ class ChoiceOptions {
     const label = this.element.appendChild(make("label", "", { title: option.help }));
     const text = { type: "text", placeholder: option.example, size: "7", spellcheck: "false" };
     const input = makeFocusable("input", "", option.is_flag ? { type: "checkbox" } : text);
-    label.append(...(option.is_flag ? [input, option.label] : [option.label, input]));
+    const name = option.name.slice("--".length).replaceAll("-", " ");
+    label.append(...(option.is_flag ? [input, name] : [name, input]));
     input.addEventListener("change", () => this.set(option, input));
     if (!option.is_flag) onEnter(input, () => this.set(option, input));
     return input;

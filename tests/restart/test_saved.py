@@ -57,7 +57,7 @@ def test_a_saved_choice_is_applied_once_with_its_options(file: Path) -> None:
         ({"saved": "now"}, ": its file cannot be read."),
         ({"saved": 10**400}, ": its file cannot be read."),
         ({"options": []}, ": its file cannot be read."),
-        ({"options": {"model": ["A100"]}}, ": its file cannot be read."),
+        ({"options": {"model": ["A100"]}}, "is not a name"),
         ({"options": {"by": "colour"}}, ": by='colour' is neither"),
         ({"options": {"memory_limit": 10**400}}, "is not a size"),
         ({"request": "GPU-ffffffff"}, ": No GPU here has a UUID that starts with GPU-ffffffff"),
