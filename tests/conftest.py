@@ -264,6 +264,7 @@ def _traces(ip: InteractiveShell) -> tuple[object, ...]:
         [type(one).__name__ for one in ip.configurables if not type(one).__module__.startswith("IPython.")],
         list(ip.Completer.custom_matchers),
         list(getattr(ip.Completer, "magic_arg_matchers", ())),
-        list(ip.input_transformers_post),
+        list(ip.input_transformers_cleanup),
+        list(ip.ast_transformers),
         "GpuMagics" in ip.magics_manager.registry,
     )

@@ -40,7 +40,7 @@ ROOMS = [
     ),
     "panel",
     "api",  # what is called from Python: the package itself
-    # what is typed: reading a line, running a cell's body; then each folder's magic, and the table of them
+    # what is typed: reading a line, the blocks of a cell; then each folder's magic, and the table of them
     *("shell", "magics", "kernelspec", "server", "command_line", "__main__", "testing"),
 ]
 

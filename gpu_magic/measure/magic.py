@@ -15,15 +15,16 @@ from gpu_magic.errors import GpuMagicError
 from gpu_magic.interrupts import postponed_interrupts
 from gpu_magic.measure.recorder import Block, recorder
 from gpu_magic.shell.arguments import read, refusal
-from gpu_magic.shell.cells import Body, awaits, body_of, cell_number
+from gpu_magic.shell.cells import blocks_of, cell_number
 from gpu_magic.text import html_block, with_full_stop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from types import EllipsisType
 
     from IPython.core.interactiveshell import InteractiveShell
 
     from gpu_magic.measure.record import CellUsage
+    from gpu_magic.shell.cells import End
 
 __all__ = ["GpuTimeMagic", "stop"]
 
@@ -36,7 +37,7 @@ class GpuTimeMagic:
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell: Any = shell
 
-    def gpu_time(self, line: str, cell: str | None = None) -> Any:
+    def gpu_time(self, line: str, cell: str | EllipsisType | None = None) -> Any:
         """Print the time of a cell, as `%%time` does, and the utilization, memory and energy of each GPU.
 
             %%gpu_time         measure this cell
@@ -54,11 +55,13 @@ class GpuTimeMagic:
         """
         __tracebackhide__ = True
         shell, word = self._shell, line.partition("#")[0].strip()
+        blocks = blocks_of(shell)
         if cell is not None:
             options = read("%gpu_time", line)
             if options.request:
                 raise refusal(f"%%gpu_time takes no {options.request}. Write the code below it.")
-            body, code, is_json = body_of(shell, cell), cell, options.json
+            body, is_json = blocks.body(cell), options.json
+            code = _below("%%gpu_time", shell) if cell is ... else cell
         elif word == "report":
             return display(gpu_magic.history())
         elif word in ("on", "off"):
@@ -68,47 +71,63 @@ class GpuTimeMagic:
             is_on = "From now on each cell that uses a GPU prints its time, memory and energy."
             return print(is_on if word == "on" else "Cells are no longer measured.")
         else:
-            first, *rest = line.split(maxsplit=1) or [""]
-            is_json = first == "--json"
-            code = "".join(rest).rstrip() if is_json else line.strip()
-            if not code:
-                raise UsageError("%gpu_time takes on, off, report or code. To measure a cell: %%gpu_time")
-            if code.startswith("--"):
-                raise refusal(f"There is no {code.split()[0]}. The only option is --json.")
-            body = Body(shell, f"{code}\n")
+            code, is_json = _code_in(line)
             try:
-                is_async = awaits(body.compile(one_by_one=False))
+                body = blocks.parse(f"{code}\n")
             except SyntaxError as error:
                 ways = "%gpu_time takes on, off, report or code."
                 raise refusal(f"{code!r:.60} is not Python ({error.msg}). {ways}") from None
-            if is_async:
+            if body.awaits:
                 raise UsageError("%gpu_time cannot await in a line. Write %%gpu_time above the cell.")
-        return body.run(_shown(shell, code, is_json=is_json), lambda: None, check_each=False)
+
+        def begin(_: object) -> End:
+            return _begin(shell, code, is_json=is_json)
+
+        return blocks.run(body, begin)
 
 
-@contextlib.contextmanager
-def _shown(shell: Any, code: str, *, is_json: bool) -> Iterator[None]:
-    """Measure a block, and show the result."""
+def _code_in(line: str) -> tuple[str, bool]:
+    """Return the code in a line, and whether --json is given."""
+    first, *rest = line.split(maxsplit=1) or [""]
+    is_json = first == "--json"
+    code = "".join(rest).rstrip() if is_json else line.strip()
+    if not code:
+        raise UsageError("%gpu_time takes on, off, report or code. To measure a cell: %%gpu_time")
+    if code.startswith("--"):
+        raise refusal(f"There is no {code.split()[0]}. The only option is --json.")
+    return code, is_json
+
+
+def _begin(shell: Any, code: str, *, is_json: bool) -> End:
+    """Start to measure. Return what ends it, and shows the result."""
     __tracebackhide__ = True
     try:
         block = recorder().begin(reset=True)
     except GpuMagicError as error:
         raise UsageError(f"{with_full_stop(str(error))} The cell did not run.") from None
-    has_failed = True
-    try:
-        yield
-        has_failed = False
-    finally:
+
+    def end(error: BaseException | None) -> None:
+        has_failed = error is not None
         try:
             usage = recorder().end(block, _first_line(code), cell_number(shell), has_failed=has_failed)
         except GpuMagicError as problem:  # do not replace the cell's own value or error
             print(f"The cell was not measured: {problem}")
+            return
+        recorder().kept.append(usage)
+        if is_json:
+            print(json.dumps(usage.to_dict()))
         else:
-            recorder().kept.append(usage)
-            if is_json:
-                print(json.dumps(usage.to_dict()))
-            else:
-                _show(usage, repr(usage), usage._repr_html_())
+            _show(usage, repr(usage), usage._repr_html_())
+
+    return end
+
+
+def _below(magic: str, shell: Any) -> str:
+    """Return the code below a magic in the cell that runs, as typed. Empty if unknown."""
+    running = shell.displayhook.exec_result
+    typed = [] if running is None else running.info.raw_cell.splitlines()
+    above = [number for number, line in enumerate(typed) if line.strip().startswith(magic)]
+    return "\n".join(typed[above[0] + 1 :]) if above else ""
 
 
 def stop(shell: Any) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import KNOWN, device_of
 from gpu_magic.frameworks.target import CPU, LogicalDevice, normalize_device, parse_targets, without_brackets
-from gpu_magic.on_gpu.scope import Scope, Wish
+from gpu_magic.on_gpu.scope import Scope
 from gpu_magic.public import public
 
 if TYPE_CHECKING:
@@ -94,9 +94,6 @@ class OnGpu:
     ----------
     wants_gpu
         Whether one of the devices is a GPU.
-    can_stop
-        Whether the block can end with an error at an import, because the imported framework cannot run on
-        the device. False for `cpu`, because every framework can run there.
 
     """
 
@@ -107,13 +104,12 @@ class OnGpu:
         only: Collection[str] | None,
         or_cpu: bool,
         mirror: bool,
-        code: Callable[[], Iterable[CodeType]],
-        namespace: Mapping[str, Any],
+        code: Callable[[], Iterable[CodeType]] = tuple,
+        namespace: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         targets = parse_targets(wanted)
         self.wants_gpu = any(getattr(target, "kind", "gpu") == "gpu" for target in targets)
-        self.can_stop = targets != (CPU,)
-        if mirror and not self.can_stop:
+        if mirror and targets == (CPU,):
             raise PlacementError("--mirror needs GPUs, and only cpu is named. Omit --mirror.")
         if not mirror and CPU in targets and self.wants_gpu:
             each = " or ".join(entry.strip() for entry in without_brackets(wanted).split(","))
@@ -128,18 +124,19 @@ class OnGpu:
                 f"torch.nn.DataParallel(model, device_ids=[{numbers}]), %gpu_launch torchrun for a script, "
                 "or %gpu_cluster with %%px for cells."
             )
-        self._wish = Wish(targets, only, or_cpu, mirror, code, namespace)
+        self._scope = functools.partial(Scope, targets, only=only, or_cpu=or_cpu, mirror=mirror)
+        self._code, self._namespace = code, namespace  # of a `with` block
         # The running scopes of each thread. A block can be nested in itself.
         self._runs = threading.local()
 
-    def scope(self) -> Scope:
-        """Return a new run of the block. Enter it only once."""
-        return Scope(self._wish)
+    def scope(self, code: Callable[[], Iterable[CodeType]], namespace: Mapping[str, Any]) -> Scope:
+        """Return a new run of the block: see `Scope`."""
+        return self._scope(code=code, namespace=namespace)
 
     @public
     def __enter__(self) -> Any:
         """Start a block. Return the device object of the framework that the block uses."""
-        scope = self.scope().__enter__()
+        scope = self.scope(self._code, self._namespace).__enter__()
         try:
             device = scope.device()
         except BaseException:  # Python does not call __exit__ then
@@ -167,15 +164,12 @@ class OnGpu:
                 "waits would also run on that device. Use with on_gpu(...): inside it."
             )
         code = getattr(function, "__code__", None)
-        wish = dataclasses.replace(
-            self._wish,
-            code=functools.partial(list, () if code is None else (code,)),
-            namespace=getattr(function, "__globals__", {}),
-        )
+        codes: Callable[[], Iterable[CodeType]] = functools.partial(list, () if code is None else (code,))
+        namespace = getattr(function, "__globals__", {})
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with Scope(wish):
+            with self.scope(codes, namespace):
                 return function(*args, **kwargs)
 
         return wrapped  # type: ignore[return-value]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
 import sys
@@ -16,21 +17,21 @@ from gpu_magic.errors import GpuMagicError, show_as
 from gpu_magic.frameworks import device_of
 from gpu_magic.frameworks.target import is_target, normalize_device
 from gpu_magic.on_gpu.block import OnGpu, read_only
-from gpu_magic.process.physical import labels
+from gpu_magic.process.physical import labels, running
 from gpu_magic.shell.arguments import read, refuse_name
-from gpu_magic.shell.cells import awaits, body_of, cell_number
+from gpu_magic.shell.cells import blocks_of, cell_number
 from gpu_magic.shell.values import expand
 from gpu_magic.text import with_full_stop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from types import TracebackType
+    from collections.abc import Callable, Iterator, Mapping
+    from types import CodeType, EllipsisType
 
     from IPython.core.interactiveshell import InteractiveShell
 
     from gpu_magic.on_gpu.background import ThreadTask
     from gpu_magic.on_gpu.scope import Scope
-    from gpu_magic.shell.cells import Body
+    from gpu_magic.shell.cells import Body, End
 
 __all__ = ["OnGpuMagic"]
 
@@ -44,7 +45,7 @@ class OnGpuMagic:
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell: Any = shell
 
-    def on_gpu(self, line: str, cell: str, *, names: Mapping[str, Any]) -> Any:
+    def on_gpu(self, line: str, cell: str | EllipsisType | None, *, names: Mapping[str, Any]) -> Any:
         """Run a cell on one GPU, in every framework that the cell uses.
 
             %%on_gpu 1          run the cell on cuda:1; also typed as cuda:1, gpu:1 or /GPU:1
@@ -60,24 +61,51 @@ class OnGpuMagic:
         cell starts and then raises an error.
         """
         __tracebackhide__ = True
+        if cell is None:
+            with _usage_errors(" The cell was stopped there."):
+                for scope in reversed(running.scopes):
+                    scope.check()
+            return None
         options = read("%%on_gpu", line, partial(expand, names=names, write=_typed))
         refuse_name(self._shell, "%%on_gpu", options.request, is_target)
-        body = body_of(self._shell, cell)
         block = OnGpu(
             options.request,
             only=read_only(options.only) if options.only is not None else None,
             or_cpu=options.or_cpu,
             mirror=options.mirror,
-            code=lambda: [code for code, _ in body.steps],
-            namespace=self._shell.user_ns,
         )
-        scope = _CellScope(block, is_verbose=options.verbose)
-        if options.background is None:
-            return body.run(scope, scope.check, check_each=block.can_stop)
-        self._start(body, scope, options.background, check_each=block.can_stop)
-        return None
+        blocks = blocks_of(self._shell)
+        body = blocks.body(cell)
+        if options.background is not None:
+            if body is None:
+                raise UsageError("Write --background in the line itself.")
+            return self._start(body, block, options.background)
 
-    def _start(self, body: Body, scope: _CellScope, name: str, *, check_each: bool) -> None:
+        def begin(code: Callable[[], list[CodeType]]) -> End:
+            return self._begin(block.scope(code, self._shell.user_ns), block, is_verbose=options.verbose)
+
+        return blocks.run(body, begin)
+
+    def _begin(self, scope: Scope, block: OnGpu, *, is_verbose: bool = False) -> End:
+        """Enter a scope, and return what exits it. An error is one line that tells if the cell has run."""
+        __tracebackhide__ = True
+        way = " To run it on the CPU, add --or-cpu" if block.wants_gpu else ""
+        with _usage_errors(f" The cell did not run.{way}"):
+            scope.__enter__()
+
+        def end(error: BaseException | None) -> None:
+            __tracebackhide__ = True
+            names = scope.names() if is_verbose and error is None else []
+            kind, trace = (None, None) if error is None else (type(error), error.__traceback__)
+            with _usage_errors(""):
+                scope.__exit__(kind, error, trace)
+            if is_verbose and error is None:
+                through = f": {', '.join(names)}" if names else ""
+                print(f"Ran on {', '.join(labels(scope.devices, scope.machine).values())}{through}.")
+
+        return end
+
+    def _start(self, body: Body, block: OnGpu, name: str) -> None:
         """Run a body in a thread, as a task of `%gpu_tasks`. Print its device, and return."""
         __tracebackhide__ = True
         from gpu_magic.on_gpu.background import ThreadTask  # late, because few cells need it
@@ -87,11 +115,11 @@ class OnGpuMagic:
         shell, cell = self._shell, cell_number(self._shell)
         name = name or f"cell_{cell}"
         tasks.check_name(name)
-        if awaits(body.compile(one_by_one=check_each, by_displayhook=False)):
+        if body.awaits:
             raise UsageError(
                 "await does not work with --background, which has no event loop. Use asyncio.run(...)"
             )
-        if _CAPTURE in body.source:
+        if any(_CAPTURE in ast.unparse(statement) for statement in body.statements):
             raise UsageError(
                 "%%capture does not work with --background: it would capture the output of other cells. "
                 "Omit it; the output stays below this cell."
@@ -99,7 +127,16 @@ class OnGpuMagic:
 
         def run() -> Any:
             __tracebackhide__ = True
-            return body.run_steps(scope.check, show=display)
+            return blocks_of(shell).run(body, lambda _: lambda _: None, show=display)
+
+        @contextlib.contextmanager
+        def entered() -> Iterator[Scope]:
+            __tracebackhide__ = True
+            scope = block.scope(body.codes, shell.user_ns)
+            with contextlib.ExitStack() as ends:
+                end = self._begin(scope, block)
+                ends.push(lambda _, error, __: end(error))
+                yield scope
 
         def at_begin(task: ThreadTask) -> None:
             print(f"{task.name}: running on {task.where}")
@@ -109,7 +146,7 @@ class OnGpuMagic:
                 _show_error(shell, task.error)
 
         call = output_of_cell(shell)
-        task = ThreadTask(name, run, scope, cell=cell, call=call, at_begin=at_begin, at_end=at_end)
+        task = ThreadTask(name, run, entered(), cell=cell, call=call, at_begin=at_begin, at_end=at_end)
         task.start()
         tasks.add(task)
 
@@ -147,33 +184,3 @@ def _show_error(shell: Any, error: BaseException) -> None:
         text = formatter.stb2text(formatter.structured_traceback(type(error), error, frames, tb_offset=0))
     print(text, file=sys.stderr)
     show_as(error, text)
-
-
-class _CellScope:
-    """The scope of a cell. Its errors are one line that tells whether the cell has run."""
-
-    def __init__(self, block: OnGpu, *, is_verbose: bool) -> None:
-        self._block, self._scope, self._is_verbose = block, block.scope(), is_verbose
-
-    def __enter__(self) -> Scope:
-        __tracebackhide__ = True
-        way = " To run it on the CPU, add --or-cpu" if self._block.wants_gpu else ""
-        with _usage_errors(f" The cell did not run.{way}"):
-            return self._scope.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        __tracebackhide__ = True
-        names = self._scope.names() if self._is_verbose else []
-        with _usage_errors(""):
-            self._scope.__exit__(kind, error, trace)
-        if self._is_verbose and kind is None:
-            through = f": {', '.join(names)}" if names else ""
-            print(f"Ran on {', '.join(labels(self._scope.devices, self._scope.machine).values())}{through}.")
-
-    def check(self) -> None:
-        """End the cell after the import of a framework that cannot run on the device."""
-        __tracebackhide__ = True
-        with _usage_errors(" The cell was stopped there."):
-            self._scope.check()

@@ -6,7 +6,6 @@ import sys
 import threading
 import warnings
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from gpu_magic.devices.model import UNKNOWN
@@ -27,22 +26,10 @@ if TYPE_CHECKING:
     from gpu_magic.frameworks.base import Framework
     from gpu_magic.frameworks.target import Target
 
-__all__ = ["Scope", "Wish"]
+__all__ = ["Scope"]
 
 # The modules of the frameworks that a block has left out in this session, each with a warning.
 _left_out: set[str] = set()
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """The options of a block, as `on_gpu` describes them."""
-
-    targets: tuple[Target, ...]
-    only: Collection[str] | None
-    or_cpu: bool
-    mirror: bool
-    code: Callable[[], Iterable[CodeType]]  # the code of the block. Its names are looked up in `namespace`
-    namespace: Mapping[str, Any]
 
 
 class Scope:
@@ -57,8 +44,16 @@ class Scope:
 
     Parameters
     ----------
-    wish
-        The options of the block.
+    targets
+        The devices, as the user named them.
+    only
+        The modules of the frameworks to set. None: all.
+    or_cpu, mirror
+        As in `on_gpu`.
+    code
+        Returns the code that is going to run.
+    namespace
+        The variables of this code.
 
     Attributes
     ----------
@@ -69,11 +64,20 @@ class Scope:
 
     """
 
-    def __init__(self, wish: Wish) -> None:
+    def __init__(
+        self,
+        targets: tuple[Target, ...],
+        *,
+        only: Collection[str] | None,
+        or_cpu: bool,
+        mirror: bool,
+        code: Callable[[], Iterable[CodeType]],
+        namespace: Mapping[str, Any],
+    ) -> None:
         self.devices: tuple[LogicalDevice, ...] = ()
-        self._wish, self._mirror = wish, wish.mirror
+        self._targets, self._only, self._or_cpu, self._mirror = targets, only, or_cpu, mirror
         self.machine = LazySnapshot()
-        self._evidence = Evidence(wish.code, wish.namespace)
+        self._evidence = Evidence(code, namespace)
         # The handled frameworks, by their modules, and the devices of each.
         self._set: dict[str, tuple[Framework, tuple[LogicalDevice, ...]]] = {}
         self._scopes = ExitStack()
@@ -97,7 +101,7 @@ class Scope:
         )
         frameworks = list(filter(self._is_meant, imported()))
         if problem := self._locate() or self._problem_before(frameworks):
-            if not self._wish.or_cpu:
+            if not self._or_cpu:
                 raise PlacementError(problem)
             print(f"Running on the CPU: {problem}")  # noqa: T201 - as `or_cpu` promises
             self.devices, self._mirror = (CPU,), False
@@ -199,7 +203,7 @@ class Scope:
         """Return whether the block sets the device in a framework. Keras in `only` includes its backend."""
         if self._mirror:
             return framework.module == "tensorflow"
-        only = self._wish.only
+        only = self._only
         if only is None or framework.module in only:
             return True
         return any(module in only for module in _built_on(framework.module))
@@ -212,24 +216,24 @@ class Scope:
 
     def _names(self, module: str) -> bool:
         """Return whether the code evidently uses a framework itself, or `only` names it."""
-        return module in (self._wish.only or ()) or module in self._evidence
+        return module in (self._only or ()) or module in self._evidence
 
     def _name(self) -> str:
         """Return the user's name for the device, with its name in this process: `smi:3 (cuda:1)`."""
-        if len(self.devices) < len(self._wish.targets):
+        if len(self.devices) < len(self._targets):
             return listed(map(str, self.devices))
-        pairs = zip(self._wish.targets, self.devices, strict=True)
+        pairs = zip(self._targets, self.devices, strict=True)
         return listed(str(device) if target == device else f"{target} ({device})" for target, device in pairs)
 
     def _locate(self) -> str:
         """Find the devices in this process. Return why a device is missing, as a sentence. Else empty."""
         try:
-            self.devices = tuple(locate(target, self.machine) for target in self._wish.targets)
+            self.devices = tuple(locate(target, self.machine) for target in self._targets)
         except PlacementError as error:
             return str(error)
         names = list(map(str, self.devices))
         twice = [name for name in names if names.count(name) > 1]
-        return f"{listed(map(str, self._wish.targets))} name {twice[0]} twice." if twice else ""
+        return f"{listed(map(str, self._targets))} name {twice[0]} twice." if twice else ""
 
     def _problem_before(self, frameworks: Sequence[Framework]) -> str:
         """Return why the block cannot run on the devices, as a sentence. Empty if it can."""
@@ -270,7 +274,7 @@ class Scope:
 
     def _problems_of_mirror(self) -> dict[str, str]:
         """Return the reasons why `--mirror` is impossible, by module."""
-        only = self._wish.only
+        only = self._only
         wrong = {
             framework.module: f"--mirror is TensorFlow's, but {framework.name} runs on {framework.backend()}"
             for framework in imported()
@@ -364,7 +368,7 @@ class Scope:
 
     def _set_used(self, framework: Framework) -> None:
         """Set the device in a framework that the block is going to use. Keep an error for later."""
-        devices, or_cpu = self.devices, self._wish.or_cpu
+        devices, or_cpu = self.devices, self._or_cpu
         try:
             # Also ask the backend. Skip a framework that itself raises an error.
             asked = filter(None, (framework, _backend_of(framework)))

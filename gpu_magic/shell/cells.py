@@ -1,302 +1,248 @@
-"""Runs the body of a cell magic as IPython runs a cell. This module is independent of GPUs.
+"""Lets IPython run the cells of `%%on_gpu` and `%%gpu_time`. This module is independent of GPUs.
 
-`shell.run_cell` inside a magic differs: its errors do not reach the reply, so "Run All" continues; hooks run
-twice; `await` fails. So this module repeats the steps of IPython's own run_cell (9.18,
-core/interactiveshell.py): transform the source, cache it for tracebacks, parse it, transform the tree,
-compile and run statement by statement. The outer cell gets the last value and displays it.
+An input transformer replaces the line of the magic by `get_ipython().run_cell_magic('on_gpu', '1', ...)`, in
+which `...` stands for the rest of the cell. This call starts a block, which ends with the cell. IPython
+compiles, awaits, displays and reports the rest as any cell.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import inspect
 import linecache
-import re
 import sys
 import threading
-import tokenize
-from functools import cached_property
-from io import StringIO
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from IPython.core.error import UsageError
+from IPython.core.inputtransformer2 import cell_magic, classic_prompt, ipython_prompt, leading_indent
+
+from gpu_magic.interrupts import postponed_interrupts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from types import CodeType
+    from types import CodeType, EllipsisType, FrameType
 
-__all__ = ["Body", "await_magic", "awaits", "body_of", "cell_number"]
+__all__ = ["Begin", "Body", "CellBlocks", "End", "blocks_of", "cell_number"]
 
-# Pieces of code, each with a flag: True if it evaluates an expression.
-Steps = list[tuple["CodeType", bool]]
+# Ends a block. The argument is the error that ended the cell, or None.
+End = Callable[[BaseException | None], None]
+# Starts a block, and returns what ends it. The argument returns the code that is going to run in the block.
+Begin = Callable[[Callable[[], "list[CodeType]"]], End]
 
-# IPython transforms a cell that starts with a cell magic into such a call.
-_CALLS = ("get_ipython().run_cell_magic(", "await get_ipython().run_cell_magic(")
-_BLANK_LINES = re.compile(r"(?:[ \t]*\n)*")
-# Keywords that can be misplaced, which only the compiler finds, and those that make a body await.
-_MISPLACED = re.compile(r"\b(?:async|await|break|continue|global|nonlocal|return|yield)\b")
-_BLANK = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
+_NAMES = ("on_gpu", "gpu_time")
+_MAGICS = tuple(f"%%{name}" for name in _NAMES)
+# Checks the running block after an import. An import that fails at its own end cannot be repeated.
+_CHECK = "get_ipython().run_cell_magic('on_gpu', '', None)"
 
 
-class _Transformed(threading.local):
-    """The bodies of the cell about to run in this thread, transformed to find out if they await."""
+class Body(NamedTuple):
+    """Statements that a magic runs itself, as IPython has parsed and transformed them."""
 
-    def __init__(self) -> None:
-        self.bodies: dict[str, Body] = {}
-        self.depth = 0  # the number of nested bodies that are being transformed
+    shell: Any
+    statements: list[ast.stmt]
+    file: str  # in tracebacks
 
+    @property
+    def awaits(self) -> bool:
+        return any(code.co_flags & inspect.CO_COROUTINE for code in self.codes())
 
-_transformed = _Transformed()
+    def codes(self) -> list[CodeType]:
+        """Return the code of the statements. Empty if one is misplaced, such as `return`."""
+        with contextlib.suppress(SyntaxError):
+            return self._compiled(self.statements)
+        return []
 
-
-def body_of(shell: Any, text: str) -> Body:
-    """Return the body of a cell magic, if possible the one that `await_magic` transformed."""
-    body = _transformed.bodies.pop(text, None)
-    return body if body is not None and body.shell is shell else Body(shell, text)
-
-
-def await_magic(shell: Any, lines: list[str]) -> list[str]:
-    """Return a transformed cell with `await` before its cell magic if the body awaits.
-
-    IPython looks for `await` in the transformed cell, in which the body is a string. For the same reason, it
-    would find a syntax error in the body only when the cell runs, and show every frame down to the error. So
-    the error is raised here, and IPython shows it as for a plain cell.
-    """
-    if not _transformed.depth:
-        _transformed.bodies.clear()  # of a cell that was transformed but has not run
-    try:
-        call: Any = ast.parse(lines[0]).body[0]
-        name, line, text = map(ast.literal_eval, call.value.args)
-    except (SyntaxError, ValueError, AttributeError):
-        return lines  # a user typed this call, with variables or over several lines; IPython writes constants
-    body = _transformed.bodies[text] = Body(shell, text)
-    _transformed.depth += 1
-    try:
-        return [f"await {lines[0]}", *lines[1:]] if body.check() else lines
-    except SyntaxError as error:
-        if _transformed.depth == 1:
-            typed = f"%%{name} {line}\n{text}"
-            error.filename = shell.compile.cache(typed, shell.execution_count, raw_code=typed)
-        raise error.with_traceback(None) from None
-    except (ValueError, OverflowError, RecursionError):  # `run` raises it
-        return lines
-    finally:
-        _transformed.depth -= 1
-
-
-class Body:
-    """The body of a cell magic. It is transformed once, on first use.
-
-    Parameters
-    ----------
-    shell
-        The shell in whose namespace the body runs.
-    text
-        The body as the magic gets it.
-
-    Attributes
-    ----------
-    steps
-        The latest result of `compile`.
-
-    """
-
-    def __init__(self, shell: Any, text: str) -> None:
-        self.shell, self._text = shell, text
-        self.steps: Steps = []
-        self._blank: str = _BLANK_LINES.match(text)[0]  # type: ignore[index] # it also matches empty text
-
-    @cached_property
-    def source(self) -> str:
-        """The body as Python, without its leading blank lines, which IPython drops."""
-        transformed: str = self.shell.transform_cell(self._text[len(self._blank) :])
-        return transformed
-
-    def check(self) -> bool:
-        """Return whether the body awaits at its top level.
-
-        Raises
-        ------
-        SyntaxError
-            The body can't be parsed or compiled. The error has the line numbers of the cell.
-
-        """
-        above = 1 + self._blank.count("\n")  # the line of the magic, and the blank lines
-        try:
-            source = self.source  # also checks the body of another magic in this body
-        except SyntaxError as error:
-            for line in ("lineno", "end_lineno"):
-                setattr(error, line, getattr(error, line) and getattr(error, line) + above)
-            raise
-        with self._extra_flags() as compiler:
-            nodes = compiler.ast_parse("\n" * above + source, "<cell>").body
-            if not _MISPLACED.search(source):
-                return False
-            nodes = [node for node in nodes if not _is_future(node)]  # not always first: see `_pieces`
-            return _is_coroutine(compiler(ast.Module(nodes, []), "<cell>", "exec"))
-
-    def compile(self, *, one_by_one: bool, by_displayhook: bool = True) -> Steps:
-        """Compile the body as part of its cell.
-
-        Parameters
-        ----------
-        one_by_one
-            Compile each statement separately.
-        by_displayhook
-            Show the values before the last one with `sys.displayhook`, which belongs to the running cell.
-            Otherwise each such expression is a step with a value.
-
-        Returns
-        -------
-        list
-            Each piece of code, and whether it evaluates an expression.
-
-        """
+    def run(self, show: Callable[[Any], object]) -> Any:
+        """Run the statements, and show the values that IPython would show. Return the last value, or None."""
         __tracebackhide__ = True
-        try:
-            self.steps = list(self._compiled(one_by_one=one_by_one, by_displayhook=by_displayhook))
-        except SyntaxError as error:
-            raise error.with_traceback(None) from None
-        return self.steps
-
-    def run(self, scope: AbstractContextManager[Any], check: Callable[[], None], *, check_each: bool) -> Any:
-        """Run the body within a scope.
-
-        Parameters
-        ----------
-        scope
-            A context manager. The thread that runs the body enters and exits it.
-        check
-            Called after each piece of compiled code, so at least at the end of the body. Its exceptions end
-            the body.
-        check_each
-            Compile each statement separately, so that `check` is called after each.
-
-        Returns
-        -------
-        object
-            The value of the last expression, which the magic returns; None if there is none or if a semicolon
-            hides it. If the body awaits, a coroutine that returns this value: see `await_magic`.
-
-        """
-        __tracebackhide__ = True
-        if awaits(self.compile(one_by_one=check_each)):
-            return self._run_async(scope, check)
-        with scope:
-            return self.run_steps(check)
-
-    def run_steps(self, check: Callable[[], None], show: Callable[[Any], object] | None = None) -> Any:
-        """Run the compiled body, which must not await. Return the value that `run` returns.
-
-        `show` is called with each value to show. It is None if the caller is the cell's own magic, which
-        returns the value.
-        """
-        __tracebackhide__ = True
-        value = None
-        for code, is_value in self.steps:
-            result = eval(code, self.shell.user_global_ns, self.shell.user_ns)  # noqa: S307 - the user's own cell
-            value = result if is_value else None
-            check()
-            if show is not None and value is not None:
+        shell, value = self.shell, None
+        shows, source = shell.ast_node_interactivity, "".join(linecache.getlines(self.file))
+        statements = _with_checks(self.statements)
+        for node, code in zip(statements, self._compiled(statements), strict=True):
+            value = eval(code, shell.user_global_ns, shell.user_ns)  # noqa: S307 - the user's own code
+            is_shown = shows == "all" or (node is statements[-1] and shows != "none")
+            if source.rstrip().endswith(";") or not is_shown:
+                value = None
+            if value is not None:
                 show(value)
         return value
 
-    async def _run_async(self, scope: AbstractContextManager[Any], check: Callable[[], None]) -> Any:
-        __tracebackhide__ = True
-        with scope:
-            value = None
-            for code, is_value in self.steps:
-                result = eval(code, self.shell.user_global_ns, self.shell.user_ns)  # noqa: S307 - the user's own cell
-                if _is_coroutine(code):
-                    result = await result
-                value = result if is_value else None
-                check()
-        return value
-
-    def _compiled(self, *, one_by_one: bool, by_displayhook: bool) -> Iterator[tuple[CodeType, bool]]:
-        __tracebackhide__ = True
-        # Lines above the body are included, so that tracebacks have the line numbers of the notebook's cell.
-        typed, inside = self.shell.history_manager.input_hist_raw[-1].rstrip(), self._text.rstrip()
-        is_there = inside and typed.endswith(inside)
-        above = (typed[: len(typed) - len(inside)] if is_there else "\n") + self._blank
-        name = self._file_name(above)
-        with self._extra_flags() as compiler:
-            tree = compiler.ast_parse("\n" * above.count("\n") + self.source, name)
-            tree = self.shell.transform_ast(tree)
-            for nodes, how in self._pieces(tree.body, one_by_one=one_by_one):
-                mode = how
-                if mode == "single" and not by_displayhook:
-                    mode = "eval" if isinstance(nodes[0], ast.Expr) else "exec"
-                piece: ast.mod = ast.Module(nodes, [])
-                if mode == "single":
-                    piece = ast.Interactive(nodes)
-                elif mode == "eval":
-                    piece = ast.Expression(nodes[0].value)  # type: ignore[attr-defined] # an ast.Expr
-                yield compiler(piece, name, mode), mode == "eval"
-
-    @contextlib.contextmanager
-    def _extra_flags(self) -> Iterator[Any]:
-        """Let the shell's compiler allow `await` at the top level, if the shell does."""
+    def _compiled(self, statements: list[ast.stmt]) -> list[CodeType]:
         compiler = self.shell.compile
         with compiler.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if self.shell.autoawait else 0):
-            yield compiler
-
-    def _file_name(self, above: str) -> str:
-        """Return the name of the body's file for tracebacks, debuggers and `inspect.getsource`.
-
-        It is the file of the cell, so that each cell has one file. The file then has the notebook's lines
-        instead of the call that IPython makes of them. If there is no such cell, the body gets a new file.
-        """
-        shown = above + self.source
-        frame = sys._getframe(1)  # noqa: SLF001
-        while frame is not None:
-            name = frame.f_code.co_filename
-            if frame.f_globals is self.shell.user_global_ns and name in linecache.cache:
-                lines = linecache.getlines(name)
-                if len(lines) == 1 and lines[0].startswith(_CALLS):
-                    # IPython 7 has a second cache, from which it restores these files before each traceback.
-                    for cache in (linecache.cache, getattr(linecache, "_ipython_cache", {})):
-                        cache[name] = len(shown), None, shown.splitlines(keepends=True), name
-                    return name
-                break
-            frame = frame.f_back  # type: ignore[assignment]
-        typed = above + self._text[len(self._blank) :]
-        cached: str = self.shell.compile.cache(shown, cell_number(self.shell), raw_code=typed)
-        return cached
-
-    def _pieces(self, nodes: list[ast.stmt], *, one_by_one: bool) -> Iterator[tuple[list[ast.stmt], str]]:
-        """Divide the body into pieces to compile as "exec", "single" (shown) or "eval" (its value).
-
-        `ast_node_interactivity` decides what is shown, as for any cell (IPython, `run_ast_nodes`).
-        """
-        shows = self.shell.ast_node_interactivity
-        if shows == "last_expr_or_assign" and nodes and (name := _assigned(nodes[-1])):
-            shown = ast.Expr(ast.Name(name, ast.Load()))
-            nodes = [*nodes, ast.fix_missing_locations(ast.copy_location(shown, nodes[-1]))]
-        is_quiet = _ends_with_semicolon(self.source)
-        together: list[ast.stmt] = []
-        for node in nodes:
-            is_last, is_expression = node is nodes[-1], isinstance(node, ast.Expr)
-            if together and _is_future(node):
-                yield together, "exec"  # Python requires it at the start of a piece
-                together = []
-            mode = "exec"
-            if is_last and is_expression and shows != "none":
-                mode = "exec" if is_quiet else "eval"
-            elif (shows == "all" and not is_quiet) or (shows == "last" and is_last):
-                mode = "single"
-            if mode == "exec":
-                together.append(node)
-            if together and (mode != "exec" or is_last or one_by_one):
-                yield together, "exec"
-                together = []
-            if mode != "exec":
-                yield [node], mode
+            return [
+                compiler(ast.Expression(node.value), self.file, "eval")
+                if isinstance(node, ast.Expr)
+                else compiler(ast.Module([node], []), self.file, "exec")
+                for node in statements
+            ]
 
 
-def awaits(steps: Steps) -> bool:
-    """Return whether a compiled body awaits at its top level."""
-    return any(_is_coroutine(code) for code, _ in steps)
+class _Block(NamedTuple):
+    place: tuple[CodeType, int]  # of the call that started it
+    cell: Any  # IPython's ExecutionResult of the cell, if known
+    end: End
+
+
+class _Thread(threading.local):
+    """The blocks of this thread, and what is below the magics of the cell that runs or is about to."""
+
+    def __init__(self) -> None:
+        self.blocks: list[_Block] = []
+        self.statements: list[ast.stmt] = []
+        self.taken_at = 0  # the line of the call whose magic runs the statements itself. 0: IPython runs them
+
+
+class CellBlocks:
+    """The blocks of the running cells of a shell, and the hooks that start and end them."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._here = _Thread()
+        self._hooks = (
+            (shell.input_transformers_cleanup, self._transform),
+            (shell.ast_transformers, self),
+            (shell.events.callbacks["post_execute"], self._cell_has_ended),
+        )
+
+    def add(self) -> None:
+        for hooks, ours in self._hooks:
+            hooks.append(ours)
+
+    def remove(self) -> None:
+        """End the blocks of this thread, and remove the hooks."""
+        self._end(self._here.blocks)
+        for hooks, ours in self._hooks:
+            if ours in hooks:
+                hooks.remove(ours)
+
+    # What IPython calls. An interrupt that comes here is the cell's.
+
+    def _transform(self, lines: list[str]) -> list[str]:
+        """Replace the line of a magic by a call, and transform what is below it as a cell."""
+        if self._here.blocks:  # an interrupt can have kept IPython from calling the hook
+            self._end_of_cell()
+        if not lines[1:] or not lines[0].startswith(_MAGICS):
+            return lines
+        with postponed_interrupts():
+            name, _, line = lines[0][2:].rstrip().partition(" ")
+            if name not in _NAMES:
+                return lines
+            first = next((at for at in range(1, len(lines)) if lines[at].strip()), len(lines))
+            below = lines[first:]
+            for transform in (leading_indent, classic_prompt, ipython_prompt, self._transform, cell_magic):
+                below = transform(below) if below else below
+            return [f"get_ipython().run_cell_magic({name!r}, {line!r}, ...)\n", *lines[1:first], *below]
+
+    # IPython's name: not to be used to find out if a cell is complete. A cell magic is so after a blank line.
+    _transform.has_side_effects = True  # type: ignore[attr-defined]
+
+    def visit(self, tree: ast.AST) -> ast.AST:
+        """Find what is below the magics of a cell. IPython calls this as an AST transformer."""
+        if isinstance(tree, ast.Module) and tree.body and isinstance(tree.body[0], ast.Expr):
+            with postponed_interrupts():
+                if calls := _calls(tree.body):
+                    here, last = self._here, calls[-1]
+                    here.statements = tree.body[len(calls) :]
+                    here.taken_at = last.lineno if _takes_body(last) else 0
+                    tree.body = [*calls, *([] if here.taken_at else _with_checks(here.statements))]
+        return tree
+
+    def _cell_has_ended(self) -> None:
+        if self._here.blocks:
+            self._end_of_cell()
+
+    @postponed_interrupts()
+    def _end_of_cell(self) -> None:
+        here, latest = self._here, self._shell.last_execution_result
+        # IPython has `get_ipython` among the builtins while a cell runs, also in another thread.
+        if hasattr(builtins, "get_ipython") or threading.current_thread() is not threading.main_thread():
+            self._end([block for block in here.blocks if block.cell is latest])  # of a cell in a cell
+        else:
+            self._end(here.blocks)
+
+    # What magics call
+
+    def body(self, cell: str | EllipsisType) -> Body | None:
+        """Return the body that the magic itself has to run. None: IPython runs the rest of the cell."""
+        __tracebackhide__ = True
+        if isinstance(cell, str):
+            return self.parse(cell)
+        frame, here = self._caller(), self._here
+        is_taken = frame.f_lineno == here.taken_at
+        return Body(self._shell, here.statements, frame.f_code.co_filename) if is_taken else None
+
+    def parse(self, text: str) -> Body:
+        """Return the statements of a text, as of a cell. Raise SyntaxError if it cannot be parsed."""
+        __tracebackhide__ = True
+        shell = self._shell
+        source = shell.transform_cell(text)
+        file = shell.compile.cache(source, cell_number(shell), raw_code=text)
+        try:
+            tree = shell.transform_ast(shell.compile.ast_parse(source, file))
+        except SyntaxError as error:
+            raise error.with_traceback(None) from None
+        return Body(shell, tree.body, file)
+
+    def run(self, body: Body | None, begin: Begin, show: Callable[[Any], object] = lambda _: None) -> Any:
+        """Run a body in a block, show its values, and return the last one. Or start a block for the cell."""
+        __tracebackhide__ = True
+        here = self._here
+        if body is None:
+            frame = self._caller()
+            place = frame.f_code, frame.f_lineno
+            places = [block.place for block in here.blocks]
+            if place in places:  # the next round of %%timeit
+                self._end(here.blocks[places.index(place) :])
+            body = Body(self._shell, here.statements, frame.f_code.co_filename)
+            end = begin(body.codes if body.statements else lambda: [place[0]])
+            here.blocks.append(_Block(place, self._shell.displayhook.exec_result, end))
+            return None
+        if body.awaits:
+            raise UsageError("await works only in the cell itself, not in code that another cell runs.")
+        end = begin(body.codes)
+        with contextlib.ExitStack() as ends:
+            ends.push(lambda _, error, __: end(error))
+            outside = here.blocks, here.statements
+            here.blocks, here.statements = [], body.statements[len(_calls(body.statements)) :]
+
+            def end_inner(_: object, error: BaseException | None, __: object) -> None:
+                blocks, (here.blocks, here.statements) = here.blocks, outside
+                with contextlib.ExitStack() as inner:
+                    for block in blocks:
+                        inner.callback(block.end, error)
+
+            ends.push(end_inner)
+            return body.run(show)
+
+    def _end(self, blocks: list[_Block]) -> None:
+        """End blocks, the innermost first. Show an error, which then is the cell's."""
+        here = self._here
+        here.blocks = [block for block in here.blocks if block not in blocks]
+        for _, cell, end in reversed(blocks):
+            try:
+                end(None if cell is None else cell.error_before_exec or cell.error_in_exec)
+            except Exception as error:  # noqa: BLE001 - of a framework
+                self._shell.showtraceback((type(error), error, error.__traceback__))
+                if cell is not None and cell.success:
+                    cell.error_in_exec = error
+
+    def _caller(self) -> FrameType:
+        """Return the frame of the innermost code of the notebook."""
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+        while frame is not None and frame.f_globals is not self._shell.user_global_ns:
+            frame = frame.f_back
+        if frame is None:
+            raise UsageError("No cell runs. Give the magic the code as text.")
+        return frame
+
+
+def blocks_of(shell: Any) -> CellBlocks:
+    """Return the blocks of a shell that has the extension."""
+    return next(one for one in shell.ast_transformers if isinstance(one, CellBlocks))
 
 
 def cell_number(shell: Any) -> int:
@@ -305,26 +251,33 @@ def cell_number(shell: Any) -> int:
     return len(shell.history_manager.input_hist_parsed) - 1
 
 
-def _is_coroutine(code: CodeType) -> bool:
-    return bool(code.co_flags & inspect.CO_COROUTINE)
+def _calls(statements: list[ast.stmt]) -> list[ast.stmt]:
+    """Return the calls at the start that stand for magics, up to one that takes the rest of the cell."""
+    found: list[ast.stmt] = []
+    for node in statements:
+        match node:
+            case ast.Expr(ast.Call(_, [ast.Constant(name), ast.Constant(str()), ast.Constant(rest)])) if (
+                name in _NAMES and rest is ...
+            ):
+                found.append(node)
+            case _:
+                break
+        if _takes_body(node):
+            break
+    return found
 
 
-def _is_future(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
+def _takes_body(call: Any) -> bool:
+    """Return whether a magic runs the rest of the cell elsewhere, or not at all: --background, --help."""
+    words = call.value.args[1].value.partition("#")[0].split()
+    return words in (["--help"], ["-h"]) or any(word.startswith("--b") for word in words)
 
 
-def _assigned(node: ast.stmt) -> str:
-    """Return the single plain name that a statement assigns to; empty for other statements."""
-    target = getattr(node, "target", None) if isinstance(node, ast.AugAssign | ast.AnnAssign) else None
-    if isinstance(node, ast.Assign) and len(node.targets) == 1:
-        target = node.targets[0]
-    return target.id if isinstance(target, ast.Name) else ""
-
-
-def _ends_with_semicolon(source: str) -> bool:
-    """Return whether code ends with a semicolon, apart from comments. IPython then shows no value."""
-    if ";" not in source:  # tokenizing takes longer than running a short cell
-        return False
-    tokens = list(tokenize.generate_tokens(StringIO(source).readline))
-    last = next((token for token in reversed(tokens) if token.type not in _BLANK), None)
-    return last is not None and last.string == ";"
+def _with_checks(statements: list[ast.stmt]) -> list[ast.stmt]:
+    """Return statements with a check after each import."""
+    found: list[ast.stmt] = []
+    for node in statements:
+        found.append(node)
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.Try):
+            found.append(ast.increment_lineno(ast.parse(_CHECK).body[0], node.lineno - 1))
+    return found

@@ -24,6 +24,7 @@ from traitlets.config import Configurable
 from gpu_magic.interrupts import postponed_interrupts, unasked, uninterrupted
 from gpu_magic.process.environment import has_saved_choices, note_variables
 from gpu_magic.process.watch import cuda_watch
+from gpu_magic.shell.cells import CellBlocks, blocks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,9 +61,8 @@ _KEPT = ("gpus", "where", "to_gpu", "to_cpu", "gpu_fit", "gpu_time")
 _EXPAND = ("gpus", "on_gpu")
 # Tab completes the arguments of all magics that have some.
 _COMPLETED = {f"{'%%' if kind == 'cell' else '%'}{name}" for kind, name in _KINDS} - {"%gpu_panel"}
-# The magics that run their body as a cell, and the calls into which IPython transforms such a cell.
-_RUN_BODIES = ("on_gpu", "gpu_time")
-_CALLS = tuple(f"get_ipython().run_cell_magic('{name}'," for name in _RUN_BODIES)
+# The magics that run the user's code.
+_RUN_CODE = ("on_gpu", "gpu_time")
 
 
 def help_of(name: str, magic: Callable[..., object]) -> str:
@@ -190,7 +190,7 @@ class GpuMagics(Configurable):
             no_var_expand(table["line"][name])
         matchers, matcher = self._completion = _completion_hook(shell, self._complete)
         matchers.append(matcher)
-        shell.input_transformers_post.append(self._await_cell)
+        CellBlocks(shell).add()
         shell.events.register("post_run_cell", self._explain_failure)
         shell.configurables.append(self)
 
@@ -201,9 +201,10 @@ class GpuMagics(Configurable):
             table[kind].pop(name, None)
             if self._replaced[kind, name] is not None:
                 table[kind][name] = self._replaced[kind, name]
-        for hooks, ours in self._completion, (shell.input_transformers_post, self._await_cell):
-            if ours in hooks:
-                hooks.remove(ours)
+        matchers, matcher = self._completion
+        if matcher in matchers:
+            matchers.remove(matcher)
+        blocks_of(shell).remove()
         shell.configurables.remove(self)
         if measured := sys.modules.get("gpu_magic.measure.magic"):
             measured.stop(shell)
@@ -236,15 +237,6 @@ class GpuMagics(Configurable):
             return complete(self.parent, magic, words)
         return None
 
-    def _await_cell(self, lines: list[str]) -> list[str]:
-        """Let IPython await the body of a cell magic if it awaits, and see syntax errors in it."""
-        if not lines or not lines[0].startswith(_CALLS):
-            return lines
-        with postponed_interrupts():
-            from gpu_magic.shell.cells import await_magic
-
-            return await_magic(self.parent, lines)
-
 
 class _LazyMagic:
     """A magic whose module is imported when the magic is called or explained (`%to_gpu?`)."""
@@ -267,7 +259,7 @@ class _LazyMagic:
         except Exception as error:
             from gpu_magic.errors import GpuMagicError
 
-            is_users = self.__name__ in _RUN_BODIES and "__main__" in _modules(error)
+            is_users = self.__name__ in _RUN_CODE and "__main__" in _modules(error)
             if not isinstance(error, GpuMagicError) or is_users or hasattr(error, "_render_traceback_"):
                 raise
             problem = str(error)

@@ -54,7 +54,10 @@ def test_peaks_are_the_frameworks_own_and_those_of_the_cell(pretend_kernel: Kern
     assert "pretend:0: peak 64 MiB (PyTorch)" in says(f"x = take(64 * MIB); del x\n{inner}")
     on_gpu = says("%%on_gpu 1\nz = torch.empty(MIB, dtype=torch.uint8)\nz.device")
     assert "pretend:1: peak 1.0 MiB (PyTorch), 1.0 MiB stayed" in on_gpu
-    assert on_gpu.endswith("device(type='pretend', index=1)")
+    assert on_gpu.startswith("device(type='pretend', index=1)")
+    waits = "%%on_gpu 2\nimport asyncio\nawait asyncio.sleep(0)\ntorch.ones(1).device"
+    assert kernel.run(waits).text == "device(type='pretend', index=2)"
+    assert kernel.run("torch.ones(1).device").text == "device(type='cpu')"
     # %gpu_time on leaves the framework's own count alone.
     kernel.run("del y, z\n%gpu_time on")
     kernel.run("x = take(128 * MIB); del x")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import re
 import sys
 from typing import TYPE_CHECKING
 
+import nbformat
 import pytest
+from IPython.core.error import UsageError
+from nbformat.v4 import new_code_cell, new_notebook
 
 from gpu_magic.testing import simulate
 from tests.processes import until
@@ -51,12 +55,11 @@ def test_the_shell_s_interactivity_is_that_of_a_plain_cell(
 
 def test_a_traceback_has_the_notebook_s_lines_and_no_frames_of_ours(run: Run) -> None:
     text = run("%%on_gpu 2\ndef divide(a):\n    return a / 0\n\ndivide(1)").text
-    for line in ("----> 5 divide(1)", "----> 3     return a / 0", "1 %%on_gpu 2"):
+    for line in ("----> 5 divide(1)", "----> 3     return a / 0"):
         assert line in text
     assert text.count("Traceback (most recent call last)") == 1
     assert "gpu_magic" not in text
-    assert "run_cell_magic('on_gpu'" not in text  # the notebook's line is shown instead
-    for above in ("%%time\n", "%%on_gpu 1\n"):
+    for above in ("%%gpu_time\n", "%%on_gpu 1\n"):
         assert "----> 4 x / 0" in run(f"{above}%%on_gpu 2\nx = 1\nx / 0").text
     assert run("abacus.made()").value == "cpu"
 
@@ -81,12 +84,12 @@ def test_a_function_of_such_a_cell_has_its_lines_later(run: Run, shell: Interact
     ],
 )
 def test_a_syntax_error_is_told_as_in_a_plain_cell(run: Run, body: str, line: int) -> None:
-    text = run(f"%%on_gpu 2\n{body}").text
-    assert f"line {line}\n" in text
-    plain = run(body.replace("%%on_gpu 1\n", "")).text.removeprefix("ran\n")
-    assert text.count("\n") == plain.count("\n")
-    for frame in ("gpu_magic", "interactiveshell.py", "run_cell_magic", "ran\n"):
-        assert frame not in text.replace("print('ran')", "")
+    ours, plain = run(f"%%on_gpu 2\n{body}"), run(f"\nNone\n{body}")
+    assert type(ours.error) is type(plain.error)
+    assert ours.error.lineno == line
+    for frame in ("gpu_magic", "interactiveshell.py", "run_cell_magic"):
+        assert frame not in ours.text
+    assert ours.text.count("\n") == plain.text.count("\n")
 
 
 def test_await_and_async_for(run: Run, shell: InteractiveShell) -> None:
@@ -115,8 +118,34 @@ def test_magics_and_commands_work_inside_and_outside(run: Run) -> None:
         assert run(f"{above}\nprint(abacus.made())\n7").text == ""
         assert run("out.stdout, out.outputs[0].data").value == ("gpu:2\n", {"text/plain": "7"})
     assert run("%%on_gpu 1\n%%on_gpu 3\nabacus.made()").value == "gpu:3"
-    inner = "get_ipython().run_cell_magic('on_gpu', '3', 'a = abacus.made()')"
-    assert run(f"%%on_gpu 1\n{inner}\na, abacus.made()").value == ("gpu:3", "gpu:1")
+
+
+def test_a_body_that_code_gives_runs_within_its_cell(run: Run) -> None:
+    """As `run_cell_magic` gives it."""
+    give = "get_ipython().run_cell_magic('on_gpu', '3', {!r})"
+    assert run(f"%%on_gpu 1\n{give.format('a = abacus.made()')}\na, abacus.made()").value == (
+        "gpu:3",
+        "gpu:1",
+    )
+    assert run(give.format("%%on_gpu 2\n%pwd\nabacus.made()")).value == "gpu:2"
+    assert run(give.format("7;")).value is None
+    assert "cuda:3 cannot be used: Quipu has 1." in run(give.format("import quipu\nprint('ran')")).text
+    failed = run(give.format("x = 1\n\nx / 0"))
+    assert "----> 3 x / 0" in failed.text
+    assert "gpu_magic" not in failed.text
+    assert "await works only in the cell itself" in run(give.format("await asyncio.sleep(0)")).text
+    assert isinstance(run(give.format("x = = 1")).error, SyntaxError)
+    assert run("abacus.made()").value == "cpu"
+
+
+def test_a_cell_for_help_does_not_run_and_a_terminal_asks_for_more_lines(
+    run: Run, shell: InteractiveShell
+) -> None:
+    for line in ("%%on_gpu --help", "%%gpu_time -h"):
+        assert "\n%%" in run(f"{line}\nx = 1").text
+        assert "x" not in shell.user_ns
+        assert shell.check_complete(f"{line}\nx = 1")[0] == "incomplete"
+        assert shell.check_complete(f"{line}\nx = 1\n\n")[0] == "complete"
 
 
 def test_names_are_the_notebook_s(run: Run) -> None:
@@ -138,28 +167,65 @@ def test_hooks_and_transformers_run_once_and_history_keeps_the_cell_as_typed(
     run: Run, shell: InteractiveShell
 ) -> None:
     seen: list[str] = []
-    hook, transform = lambda _: seen.append("hook"), lambda lines: [seen.append(lines[0]), lines][1]
+    hook, transform = lambda _: seen.append("hook"), lambda lines: [seen.append(lines[-1]), lines][1]
     shell.events.register("post_run_cell", hook)
     shell.input_transformers_cleanup.append(transform)
     try:
-        for body, first in (("x = 6\nx * 7", "x = 6\n"), ("\n\nx = 6\nawait asyncio.sleep(0)", "x = 6\n")):
+        for body in ("x = 6\nx * 7", "\n\nx = 6\nawait asyncio.sleep(0)", "    x = 6\n    x", ">>> x = 6"):
             seen.clear()
-            run(f"%%on_gpu cpu\n{body}")
-            assert seen == ["%%on_gpu cpu\n", first, "hook"]  # the cell, and its body
+            assert run(f"%%on_gpu cpu\n{body}").error is None
+            assert seen == [f"{body.splitlines()[-1].strip(' >')}\n", "hook"]
             assert shell.history_manager.input_hist_raw[-1] == f"%%on_gpu cpu\n{body}"  # type: ignore[union-attr]
-        seen.clear()
-        shell.transform_cell("%%on_gpu cpu\nx = 6")  # a cell that is transformed, and does not run
-        assert run("%%on_gpu cpu\nx = 6\nx").value == 6
-        assert seen.count("x = 6\n") == 2  # nothing of it is left for the next
     finally:
         shell.input_transformers_cleanup.remove(transform)
         shell.events.unregister("post_run_cell", hook)
 
 
-def test_a_cell_stops_behind_the_import_of_what_can_not_run_there(run: Run) -> None:
-    cell = run("%%on_gpu 2\nabacus.made()\nx = 1\nimport quipu\nx = 2")
-    assert cell.text == "UsageError: cuda:2 cannot be used: Quipu has 1. The cell was stopped there.\n"
-    assert run("x, quipu.made()").value == (1, "cpu")
+def test_the_block_ends_with_its_cell_whatever_runs_in_it(run: Run, shell: InteractiveShell) -> None:
+    inside = "get_ipython().run_cell({!r})\nabacus.made()"
+    for cell in ("", "y = 1", "%%on_gpu 1\nabacus", "1 / 0", "x = = 1"):
+        assert run(f"%%on_gpu 2\n{inside.format(cell)}").text.endswith("gpu:2'\n")
+        assert run("abacus.made()").value == "cpu"
+    found = run("%%timeit -n3 -r2\n%%on_gpu 2\nassert abacus.made() == 'gpu:2'; len(vars(abacus.here))")
+    assert found.error is None
+    assert run("%%prun\n%%on_gpu 2\nx = abacus.made()").error is None
+    assert run("x, abacus.made()").value == ("gpu:2", "cpu")
+    assert run("%%on_gpu 2\nabacus.made()\n%reload_ext gpu_magic\nabacus.made()").value == "cpu"
+
+
+def test_each_cell_of_a_notebook_file_has_its_block(
+    run: Run, shell: InteractiveShell, tmp_path: Path
+) -> None:
+    cells = ("%%on_gpu 2\na = abacus.made()", "b = abacus.made()", "%%on_gpu 9\nabacus", "c = 1")
+    (tmp_path / "all.ipynb").write_text(nbformat.writes(new_notebook(cells=[*map(new_code_cell, cells)])))
+    assert "cuda:9 cannot be used" in run(f"%%on_gpu 1\n%run -i {tmp_path / 'all.ipynb'}").text
+    assert run("a, b, 'c' in globals(), abacus.made()").value == ("gpu:2", "gpu:1", False, "cpu")
+
+
+def test_a_block_whose_end_ipython_did_not_announce_ends_before_the_next_cell(
+    run: Run, shell: InteractiveShell
+) -> None:
+    cell = "%%on_gpu 2\nx = abacus.made()"
+    asyncio.run(shell.run_cell_async(cell, transformed_cell=shell.transform_cell(cell)))
+    assert run("x, abacus.made()").value == ("gpu:2", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("how", "after", "said"),
+    [
+        ("import quipu", 1, " The cell was stopped there."),
+        ("try:\n    import quipu\nexcept ImportError: ...", 1, " The cell was stopped there."),
+        ("def use():\n    import quipu\nuse()", 2, ""),
+    ],
+)
+def test_a_cell_that_imports_what_can_not_run_there_has_an_error(
+    run: Run, shell: InteractiveShell, how: str, after: int, said: str
+) -> None:
+    """After the import, or at the end, which stops Run All."""
+    cell = run(f"%%on_gpu 2\nabacus.made()\nx = 1\n{how}\nx = 2")
+    assert cell.text == f"UsageError: cuda:2 cannot be used: Quipu has 1.{said}\n"
+    assert isinstance(cell.error, UsageError)
+    assert run("import quipu\nx, quipu.made()").value == (after, "cpu")
     cell = run("%%on_gpu 2\nprint('not again')\nquipu")
     assert cell.text == (
         "UsageError: cuda:2 cannot be used: Quipu has 1. The cell did not run. To run it on the CPU, add --or-cpu\n"

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 # An interrupt can come before anything holds it back.
 DOORS = {
     "_explain_failure",
-    "_await_cell",
+    "_transform",
+    "visit",
     "_before_cell",
     "_after_cell",
     "_cell_begins",
@@ -34,7 +35,7 @@ DOORS = {
 OURS = (*map(str, Path(gpu_magic.__file__).parent.rglob("*.py")), "/contextlib.py", "/os.py")
 HOLD = {"postponed_interrupts", "deferred_interrupts", "_handler"}
 MOST = 100  # moments of a cell
-CELLS = ("x = 1", "%%gpu_time\nx = 1", "%gpu_time on", "%gpu_time off")
+CELLS = ("x = 1", "%%gpu_time\nx = 1", "%%on_gpu cpu\nx = 1", "%gpu_time on", "%gpu_time off")
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def test_it_loads_what_watches_and_nothing_else(fresh: Fresh) -> None:
         f"{LOAD}\nprint(*sorted(name for name in set(sys.modules) - before if 'gpu_magic' in name))"
     )
     process = (".process", ".process.drivers", ".process.environment", ".process.watch")
-    modules = ("", ".finders", ".interrupts", *process, ".shell", ".shell.extension")
+    modules = ("", ".finders", ".interrupts", *process, ".shell", ".shell.cells", ".shell.extension")
     assert shown.split() == [f"gpu_magic{module}" for module in modules]
 
 
