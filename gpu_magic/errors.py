@@ -148,7 +148,10 @@ class KernelRestarting(GpuMagicError):  # noqa: N818 - not an error: the user as
 
 
 class CommandFailed(GpuMagicError, RuntimeError):  # noqa: N818 - like subprocess.CalledProcessError
-    """A launched command has failed. The output of its ranks has the reason."""
+    """A launched command or a cell in the background has failed. The message has the reason.
+
+    The reason is the output of the ranks, or the traceback of the cell as text.
+    """
 
     def _render_traceback_(self) -> list[str]:  # IPython's protocol: without gpu_magic's own frames
         return [str(self)]

@@ -45,6 +45,7 @@ __all__ = [
 
 _MAX_NAMES = 8  # in a line
 _TRACEBACK = "the last error's traceback"
+_RESULT = "the result of {}"
 _OUTPUT = re.compile(r"_{1,3}|_\d+")
 
 
@@ -280,7 +281,7 @@ def _held(
 
     The results are: bytes by variable, including private ones (`_x`); bytes by output that no variable holds;
     bytes of all variables together, because they can share memory; and the names that were not searched in
-    full. Outputs are `Out[3]`, the last error, and the results and errors of ended tasks. The caller must not
+    full. Outputs are `Out[3]`, the last error, and the results of ended tasks. The caller must not
     keep the values while it frees memory.
     """
     if shell is None:
@@ -288,7 +289,7 @@ def _held(
     names, budget, ours = shell.user_ns, Budget(), dict["Hashable", int]()
     outputs: dict[str, object] = {_TRACEBACK: getattr(sys, "last_value", None)}
     outputs |= {f"Out[{number}]": value for number, value in names.get("_oh", {}).items()}
-    outputs |= {name: value for task in tasks for name, value in task.kept().items()}
+    outputs |= {_RESULT.format(task.name): task.result for task in tasks if not task.is_running}
 
     def sizes(values: Mapping[str, object]) -> dict[str, int]:
         known, found = set(ours), dict[str, int]()
@@ -308,11 +309,11 @@ def _held(
 
 
 def _drop(shell: Any, name: str) -> None:
-    """Delete an output, the last error or a task's objects, everywhere Python and IPython keep it."""
+    """Delete an output, the last error or a task's result, everywhere Python and IPython keep it."""
     last = shell.last_execution_result
     for task in tasks:
-        if name in task.kept():
-            task.forget()
+        if name == _RESULT.format(task.name):
+            task.result = None
             return
     if name == _TRACEBACK:  # `last_exc` since Python 3.12. %debug and %tb then have no error
         for attribute in ("last_type", "last_value", "last_traceback", "last_exc"):

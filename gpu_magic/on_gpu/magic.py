@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import copy
-import sys
 import traceback
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from gpu_magic.errors import GpuMagicError, show_as
+from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import device_of
 from gpu_magic.frameworks.target import is_target, normalize_device
 from gpu_magic.on_gpu.block import OnGpu, read_only
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
-    from gpu_magic.on_gpu.background import ThreadTask
     from gpu_magic.on_gpu.scope import Scope
     from gpu_magic.shell.cells import Body, End
 
@@ -108,9 +106,9 @@ class OnGpuMagic:
     def _start(self, body: Body, block: OnGpu, name: str) -> None:
         """Run a body in a thread, as a task of `%gpu_tasks`. Print its device, and return."""
         __tracebackhide__ = True
-        from gpu_magic.on_gpu.background import ThreadTask  # late, because few cells need it
+        from gpu_magic.on_gpu.background import BackgroundCell  # late, because few cells need it
+        from gpu_magic.on_gpu.thread_output import context_of_cell
         from gpu_magic.process.tasks import tasks
-        from gpu_magic.shell.thread_output import output_of_cell
 
         shell, cell = self._shell, cell_number(self._shell)
         name = name or f"cell_{cell}"
@@ -124,30 +122,29 @@ class OnGpuMagic:
                 "%%capture does not work with --background: it would capture the output of other cells. "
                 "Omit it; the output stays below this cell."
             )
+        task = BackgroundCell(name, cell)
+
+        def begin(code: Callable[[], list[CodeType]]) -> End:
+            scope = block.scope(code, shell.user_ns)
+            leave = self._begin(scope, block)
+
+            def end(error: BaseException | None) -> None:
+                task.block_ends()
+                leave(error)
+
+            try:
+                where = ", ".join(labels(scope.devices, scope.machine).values())
+                task.block_has_started(where, is_on_gpu=any(one.kind == "gpu" for one in scope.devices))
+            except BaseException as error:
+                end(error)
+                raise
+            return end
 
         def run() -> Any:
             __tracebackhide__ = True
-            return blocks_of(shell).run(body, lambda _: lambda _: None, show=display)
+            return blocks_of(shell).run(body, begin, show=display)
 
-        @contextlib.contextmanager
-        def entered() -> Iterator[Scope]:
-            __tracebackhide__ = True
-            scope = block.scope(body.codes, shell.user_ns)
-            with contextlib.ExitStack() as ends:
-                end = self._begin(scope, block)
-                ends.push(lambda _, error, __: end(error))
-                yield scope
-
-        def at_begin(task: ThreadTask) -> None:
-            print(f"{task.name}: running on {task.where}")
-
-        def at_end(task: ThreadTask) -> None:
-            if task.error is not None:
-                _show_error(shell, task.error)
-
-        call = output_of_cell(shell)
-        task = ThreadTask(name, run, entered(), cell=cell, call=call, at_begin=at_begin, at_end=at_end)
-        task.start()
+        task.start(run, partial(_error_text, shell), context_of_cell(shell))
         tasks.add(task)
 
 
@@ -165,22 +162,17 @@ def _usage_errors(end: str) -> Iterator[None]:
         raise UsageError(f"{with_full_stop(str(error))}{end}" if end else str(error)) from None
 
 
-def _show_error(shell: Any, error: BaseException) -> None:
-    """Print an error as IPython shows it, and have it shown so again, without its frames.
-
-    %debug and %tb keep the last error of the other cells.
-    """
+def _error_text(shell: Any, error: BaseException) -> str:
+    """Return an error as IPython shows it. %debug and %tb keep the last error of the other cells."""
     if isinstance(error, UsageError):
-        text = f"UsageError: {error}"
-    elif hasattr(error, "_render_traceback_"):  # IPython's protocol
-        text = "\n".join(error._render_traceback_())
-    elif isinstance(error, BaseExceptionGroup):  # IPython does not show the errors in it
-        text = "".join(traceback.format_exception(error))
-    else:
-        # A copy, because %debug and %tb use the frames that the shell's own formatter has formatted last.
-        formatter, frames = copy.copy(shell.InteractiveTB), error.__traceback__
-        while frames is not None and "__tracebackhide__" in frames.tb_frame.f_locals:
-            frames = frames.tb_next  # skip gpu_magic's frames above the cell
-        text = formatter.stb2text(formatter.structured_traceback(type(error), error, frames, tb_offset=0))
-    print(text, file=sys.stderr)
-    show_as(error, text)
+        return f"UsageError: {error}"
+    if hasattr(error, "_render_traceback_"):  # IPython's protocol
+        return "\n".join(error._render_traceback_())
+    if isinstance(error, BaseExceptionGroup):  # IPython does not show the errors in it
+        return "".join(traceback.format_exception(error))
+    # A copy, because %debug and %tb use the frames that the shell's own formatter has formatted last.
+    formatter, frames = copy.copy(shell.InteractiveTB), error.__traceback__
+    while frames is not None and "__tracebackhide__" in frames.tb_frame.f_locals:
+        frames = frames.tb_next  # skip gpu_magic's frames above the cell
+    text: str = formatter.stb2text(formatter.structured_traceback(type(error), error, frames, tb_offset=0))
+    return text

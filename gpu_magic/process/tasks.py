@@ -10,7 +10,7 @@ from gpu_magic.errors import LaunchError
 from gpu_magic.text import nearest_option, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 __all__ = ["VERBS", "BackgroundTask", "tasks"]
 
@@ -54,16 +54,18 @@ class BackgroundTask(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """If the task has failed, raise its error."""
+        """If the task has failed, raise CommandFailed."""
 
     @abstractmethod
     def wait(self, timeout: float | None = None) -> Any:
-        """Wait until the task ends. Return its result, or raise its error.
+        """Wait until the task ends. Return its result.
 
         Raises
         ------
         TimeoutError
             The task runs longer than the timeout, in seconds.
+        CommandFailed
+            The task has failed.
 
         """
 
@@ -80,13 +82,6 @@ class BackgroundTask(ABC):
     def has_started(self, pid: int) -> bool:  # noqa: ARG002 - most kinds start no process
         """Return whether the task, or one of its processes, started the process with this number."""
         return False
-
-    def kept(self) -> Mapping[str, object]:
-        """Return the objects of this process that the ended task keeps. The keys are their descriptions."""
-        return {}
-
-    def forget(self) -> None:  # noqa: B027 - nothing is kept
-        """Drop the objects that `kept` returns."""
 
 
 class _Tasks:

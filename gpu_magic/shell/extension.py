@@ -123,8 +123,6 @@ def _remove(shell: InteractiveShell) -> None:
     cuda_watch.end()
     if hasattr(shell, "kernel"):
         _page_comm(shell).close()
-    if output := sys.modules.get("gpu_magic.shell.thread_output"):
-        output.restore_senders()
     if panels := sys.modules.get("gpu_magic.panel.state"):
         panels.panel_state().pause()
     changed = current().unload()

@@ -14,6 +14,7 @@ import pytest
 from IPython.core.error import UsageError
 from nbformat.v4 import new_code_cell, new_notebook
 
+import gpu_magic
 from gpu_magic.testing import simulate
 from tests.processes import until
 
@@ -280,7 +281,7 @@ def test_a_background_cell_has_a_device_a_result_and_errors_of_its_own(run: Run)
         assert frame not in shown
     waited = run("gpu_magic.tasks()['eval'].wait()")
     assert "----> 4 fails()" in waited.text
-    assert isinstance(waited.error, ValueError)
+    assert isinstance(waited.error, gpu_magic.CommandFailed)
     for line, said in (
         ("1 --background eval\nawait asyncio.sleep(0)", "Use asyncio.run(...)"),
         ("1 --background eval\n%%capture\n1", "the output stays below this cell"),
@@ -334,17 +335,20 @@ def nothing() -> None: ...
     ("work", "is_stopped"),
     [
         ("'done'", None),
-        ("while True: time.sleep(0.01)", True),
-        ("with contextlib.suppress(KeyboardInterrupt):\n    while True: time.sleep(0.01)", False),
+        ("started.set()\nwhile True: time.sleep(0.01)", True),
+        (
+            "with contextlib.suppress(KeyboardInterrupt):\n    started.set()\n    while True: time.sleep(0.01)",
+            False,
+        ),
     ],
 )
 def test_stopping_interrupts_a_background_cell(run: Run, work: str, *, is_stopped: bool | None) -> None:
     """A debugger traces functions; with a flag of CPython's left set, it would wait for ever in Python 3.11."""
-    run("import gpu_magic, contextlib, time")
+    run("import gpu_magic, contextlib, threading, time\nstarted = threading.Event()")
     run(f"%%on_gpu 1 --background loop\n{work}")
     if is_stopped is not None:
         assert "loop already runs" in run("%%on_gpu 1 --background loop\n1").text
-        run("gpu_magic.tasks()['loop'].stop()")
+        run("started.wait()\ngpu_magic.tasks()['loop'].stop()")
     run("task = gpu_magic.tasks()['loop']\ntask.join()")
     ended = "stopped" if is_stopped else "done ·"
     assert run("task.is_running, task.has_failed, str(task)").value[:2] == (False, False)
