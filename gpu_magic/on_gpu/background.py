@@ -65,7 +65,7 @@ class BackgroundCell(BackgroundTask):
 
     def _run(self, run: Callable[[], Any], error_text: Callable[[BaseException], str]) -> None:
         __tracebackhide__ = True
-        cuda_watch.begin_beside(self._cell)
+        cuda_watch.begin_background(self._cell)
         try:
             with output_by_context():
                 try:
@@ -82,7 +82,7 @@ class BackgroundCell(BackgroundTask):
                     self._error = error_text(error)
                     print(self._error, file=sys.stderr)  # noqa: T201 - below the cell
         finally:
-            cuda_watch.end_beside(self._cell)
+            cuda_watch.end_background(self._cell)
             self._seconds = time.monotonic() - self._began
             self._has_ended.set()
             self._has_begun.set()

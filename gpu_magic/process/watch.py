@@ -54,7 +54,7 @@ class Watch:
         self._latest = ""  # the package that the user's own code imported last in this cell
         self._shell: Any = None
         self._is_in_cell = True  # a cell creates the watch
-        self._beside: set[int] = set()  # the numbers of cells that run in the background
+        self._in_background: set[int] = set()  # the numbers of cells that run in the background
         # Running cells, by the id of the object that IPython passes to hooks. 0: the cell that loads us.
         self._cells: set[int] = set()
         self.tell: Callable[[], None] = lambda: None  # called when a cell begins or ends, to update claims
@@ -98,19 +98,19 @@ class Watch:
             if self._shell is not None and hook in self._shell.events.callbacks[event]:
                 self._shell.events.unregister(event, hook)
 
-    def begin_beside(self, cell: int) -> None:
+    def begin_background(self, cell: int) -> None:
         """Note that a cell now runs in the background."""
-        self._beside.add(cell)
+        self._in_background.add(cell)
         self.tell()
 
-    def end_beside(self, cell: int) -> None:
+    def end_background(self, cell: int) -> None:
         self.look()
-        self._beside.discard(cell)
+        self._in_background.discard(cell)
         self.tell()
 
     def is_at_work(self) -> bool | None:
         """Return whether a cell runs, also in the background. None if no shell is watched."""
-        return None if self._shell is None else bool(self._cells or self._beside)
+        return None if self._shell is None else bool(self._cells or self._in_background)
 
     @postponed_interrupts()
     def _cell_begins(self, info: object) -> None:
@@ -135,7 +135,7 @@ class Watch:
 
     def _before_cell(self, info: object) -> None:  # noqa: ARG002 - IPython names it
         """Note a start of CUDA by cells in the background, before this cell can start CUDA."""
-        if self._beside:
+        if self._in_background:
             with postponed_interrupts():
                 self._note()
         self._is_in_cell = True
@@ -150,9 +150,11 @@ class Watch:
                 self._environment.restore(self._environment.names)  # as in `look`
             return
         if result is None:  # ipykernel has none for a cell that was interrupted in an await
-            self._note(self._with_beside(self._last_input()), latest=latest)
+            self._note(self._with_background(self._last_input()), latest=latest)
         else:
-            self._note(self._with_beside(result.execution_count), latest=latest, cell=result.info.raw_cell)
+            self._note(
+                self._with_background(result.execution_count), latest=latest, cell=result.info.raw_cell
+            )
         self._remove_hooks()
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:  # noqa: ARG002
@@ -185,7 +187,7 @@ class Watch:
         if importer == "package" and not initializer:
             # An import inside a function. PyTorch has some between cuInit and its flag. The cell's end tells.
             return
-        if self._beside:
+        if self._in_background:
             latest = initializer = cell = ""  # any of the running cells can have imported it
         if latest not in sys.modules:  # its import has failed
             latest = ""
@@ -198,16 +200,18 @@ class Watch:
             cause = frameworks or (f"import {latest}, or a line after it" if latest else "")
         # Without a shell, nothing watched when CUDA started.
         if cells is None and self._shell is not None and not is_before_load:
-            cells = self._with_beside(*[] if self._beside and not self._is_in_cell else [self._last_input()])
+            cells = self._with_background(
+                *[] if self._in_background and not self._is_in_cell else [self._last_input()]
+            )
         self.first = Start(cells, cause, is_before_load)
 
     def _last_input(self) -> int:
         # IPython 8 counts a cell when it ends, IPython 9 when it begins. Both list its input before it runs.
         return len(self._shell.history_manager.input_hist_parsed) - 1
 
-    def _with_beside(self, *numbers: int | None) -> tuple[int, ...]:
+    def _with_background(self, *numbers: int | None) -> tuple[int, ...]:
         """Return the numbers of cells, with those that run in the background."""
-        return tuple(sorted({number for number in numbers if number is not None} | self._beside))
+        return tuple(sorted({number for number in numbers if number is not None} | self._in_background))
 
 
 def _started_frameworks() -> Sequence[str]:
