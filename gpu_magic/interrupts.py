@@ -14,33 +14,36 @@ if TYPE_CHECKING:
     from types import FrameType
 
 __all__ = [
-    "is_unasked",
+    "defer_interrupts",
+    "in_background",
+    "is_in_background",
     "postponed_interrupts",
-    "unasked",
-    "uninterrupted",
 ]
 
 _MOMENT = 0.01  # seconds
-_is_unasked = ContextVar("gpu_magic_is_unasked", default=False)
+_is_in_background = ContextVar("gpu_magic_in_background", default=False)
 
 
 @contextlib.contextmanager
-def unasked() -> Iterator[None]:
-    """Mark code that no user has started or can interrupt: Tab completion, panel updates, shell hooks."""
-    token = _is_unasked.set(True)
+def in_background() -> Iterator[None]:
+    """Mark code that no user waits for and nobody can interrupt: Tab completion, panel updates, hooks.
+
+    Calls of the driver give up quickly in this code.
+    """
+    token = _is_in_background.set(True)
     try:
         yield
     finally:
-        _is_unasked.reset(token)
+        _is_in_background.reset(token)
 
 
-def is_unasked() -> bool:
-    """Return whether this runs in a block of `unasked`, which must end quickly."""
-    return _is_unasked.get()
+def is_in_background() -> bool:
+    """Return whether this runs in a block of `in_background`, which must end quickly."""
+    return _is_in_background.get()
 
 
 @contextlib.contextmanager
-def uninterrupted(is_open: Callable[[FrameType | None], bool] = lambda _: False) -> Iterator[list[int]]:
+def defer_interrupts(allowed_in: Callable[[FrameType | None], bool] = lambda _: False) -> Iterator[list[int]]:
     """Delay an interrupt that arrives in the block to the block's end, also if an error ends the block.
 
     Other threads than the main thread get no interrupts, so there the block runs unchanged. It also runs
@@ -48,8 +51,8 @@ def uninterrupted(is_open: Callable[[FrameType | None], bool] = lambda _: False)
 
     Parameters
     ----------
-    is_open
-        Whether an interrupt can be raised at once in a frame.
+    allowed_in
+        Whether an interrupt that arrives in a frame is raised at once.
 
     Yields
     ------
@@ -65,7 +68,7 @@ def uninterrupted(is_open: Callable[[FrameType | None], bool] = lambda _: False)
 
     def receive(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        if is_open(frame):
+        if allowed_in(frame):
             received.clear()
             handler(number, frame)
 
@@ -86,7 +89,7 @@ def postponed_interrupts() -> Iterator[None]:
     for the cell that runs next. If no cell runs then, the kernel ignores the interrupt.
     """
     try:
-        with uninterrupted(), unasked():
+        with defer_interrupts(), in_background():
             yield
     except KeyboardInterrupt:
         is_over = threading.Event()  # starting a thread can take longer than `_MOMENT`

@@ -25,7 +25,7 @@ from gpu_magic.cluster.cluster import OUTPUT_SECONDS, about, capitalized, curren
 from gpu_magic.errors import CallFailed, ClusterError, show_as
 from gpu_magic.gpus.request import Named, parse
 from gpu_magic.gpus.select import vendor_of
-from gpu_magic.interrupts import uninterrupted
+from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.launch.pickling import NotPickled, pickled
 from gpu_magic.text import listed, printable, shortened
 
@@ -160,7 +160,7 @@ class _Calls:
 
     def end(self, error: BaseException) -> BaseException:
         """End running calls. Restart engines that have ended or still run. Return the error to raise."""
-        with suppress(KeyboardInterrupt), uninterrupted():  # the first error is raised
+        with suppress(KeyboardInterrupt), defer_interrupts():  # the first error is raised
             forgotten = self._forget()
             # Calls that start now return at once. Only the others need an interrupt. An interrupt between two
             # calls of an engine can lose the reply to one of them.

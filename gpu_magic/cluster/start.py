@@ -15,7 +15,7 @@ from gpu_magic.cluster.cluster import LONGEST_ERROR, Cluster, Engine, as_line
 from gpu_magic.cluster.join import join
 from gpu_magic.cluster.launchers import GpuControllerLauncher, GpuEngineSetLauncher
 from gpu_magic.errors import ClusterError
-from gpu_magic.interrupts import uninterrupted
+from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.launch.process import RunFolder
 from gpu_magic.process.session import current
 from gpu_magic.process.view import read_machine
@@ -48,7 +48,7 @@ def start_here(parts: Sequence[Selection], claims: Claims) -> Cluster:
     )
 
     def stop() -> None:
-        with uninterrupted():
+        with defer_interrupts():
             launched.stop_cluster_sync()
             files.remove()
 
@@ -73,7 +73,7 @@ def start_profile(profile: str, count: int | None) -> Cluster:
     launched = ipyparallel.Cluster(profile=profile, n=count, log_level=logging.ERROR)
 
     def stop() -> None:
-        with uninterrupted():
+        with defer_interrupts():
             launched.stop_cluster_sync()
 
     client = None

@@ -42,7 +42,7 @@ from gpu_magic.devices.model import (
 from gpu_magic.devices.problems import Cause, GpuCause, GpuProblem, Problem
 from gpu_magic.devices.processes import ProcessTable, with_names
 from gpu_magic.errors import show_as
-from gpu_magic.interrupts import is_unasked
+from gpu_magic.interrupts import is_in_background
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable
@@ -133,17 +133,17 @@ class Nvml:
         No failure of a driver raises an error. A figure that cannot be read is UNKNOWN, and
         `Inventory.problem` or `Gpu.problem` has the reason. A call that hangs delays the result by the
         timeout. A GPU that is known to hang does not delay it. If the driver is starting, this waits and
-        prints a line to stderr, but not in a block of `unasked`. An interrupt ends the wait, but not the
-        driver's start.
+        prints a line to stderr, but not in a block of `in_background`. An interrupt ends the wait, but not
+        the driver's start.
         """
         if PROBLEM:
             return Inventory(problem=PROBLEM)
-        is_told = is_unasked()
+        is_told = is_in_background()
         while True:
             with self._timeout.lock:
                 machine, starting = self._look()
                 library = self._library
-            if not starting or is_unasked() or time.monotonic() >= self._start_until:
+            if not starting or is_in_background() or time.monotonic() >= self._start_until:
                 # On this thread: a name that is slow to find is no sign of a driver that hangs.
                 return machine if library is None else with_names(machine, library.processes.look_up)
             try:

@@ -17,7 +17,7 @@ from gpu_magic.errors import FitError
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.base import MemoryPool
 from gpu_magic.frameworks.target import LogicalDevice
-from gpu_magic.interrupts import uninterrupted
+from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.process.drivers import driver
 from gpu_magic.public import public
 from gpu_magic.text import (
@@ -263,7 +263,7 @@ def _in_child(predict: Callable[[], Fit], torch: Any) -> Fit:
 
     child = context.Process(target=work)  # not a daemon, because the step can start workers
     try:
-        with uninterrupted(), warnings.catch_warnings():
+        with defer_interrupts(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # JAX and Python 3.12 warn about threads, which the child ignores
             child.start()
             answer.close()

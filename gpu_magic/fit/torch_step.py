@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gpu_magic.errors import FitError
 from gpu_magic.fit.users_code import Functions, Unfollowed, is_users_file, one_line, tensors_in
 from gpu_magic.frameworks.private import private, private_of
-from gpu_magic.interrupts import uninterrupted
+from gpu_magic.interrupts import defer_interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -433,7 +433,7 @@ def _undisturbed() -> Iterator[list[int]]:
         raise FitError("A step cannot predict itself or another step. Remove the prediction from the step")
     numpy: Any = sys.modules.get("numpy.random")
     # Raise interrupts only in the user's code, not while modes are entered.
-    held = uninterrupted(lambda frame: frame is not None and is_users_file(frame.f_code.co_filename))
+    held = defer_interrupts(lambda frame: frame is not None and is_users_file(frame.f_code.co_filename))
     with one_line(), held as interrupts, _LOCK, contextlib.ExitStack() as stack:
         _own.predicts = True
         stack.callback(setattr, _own, "predicts", False)

@@ -16,7 +16,7 @@ from gpu_magic.gpus.choice import Choice, TooLate
 from gpu_magic.gpus.options import Options, plan_memory
 from gpu_magic.gpus.request import Auto, Named, Nothing, Reset, parse
 from gpu_magic.gpus.select import Selection, select, select_among
-from gpu_magic.interrupts import uninterrupted
+from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.option_table import CHOICE
 from gpu_magic.process.drivers import State
 from gpu_magic.process.environment import variables_now
@@ -204,7 +204,7 @@ def _take_effect(
     """
     claims, ours, changes = session.claims, session.environment, is_new or selection.notes
     found: list[tuple[Mapping[str, str | None], Iterable[str]]] = []
-    with uninterrupted(), session.choosing, ExitStack() as undo:
+    with defer_interrupts(), session.choosing, ExitStack() as undo:
         # Each choice replaces all memory settings of earlier choices.
         if memory or "settings" in vars(session):
             others, before = [name for name in ours.names if name not in NAMES], session.settings.memory

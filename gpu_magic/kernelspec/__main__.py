@@ -18,13 +18,13 @@ if __name__ == "__main__":
         del sys.path[0]
 
     from gpu_magic.errors import GpuMagicError
-    from gpu_magic.interrupts import unasked
+    from gpu_magic.interrupts import in_background
     from gpu_magic.process.session import current
 
     reader = current().reader
 
     def start_driver() -> None:
-        with contextlib.suppress(GpuMagicError), unasked():  # `begin` reports the error
+        with contextlib.suppress(GpuMagicError), in_background():  # `begin` reports the error
             reader.inventory()
 
     # A driver takes up to a tenth of a second to start. Meanwhile, import ipykernel.

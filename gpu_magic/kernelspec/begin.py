@@ -18,7 +18,7 @@ from gpu_magic.gpus.auto import held_by
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import Auto, Reset, normalize_request, parse
 from gpu_magic.gpus.select import check_options
-from gpu_magic.interrupts import unasked
+from gpu_magic.interrupts import in_background
 from gpu_magic.option_table import CHOICE, Kind
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.mask import MASK
@@ -54,7 +54,7 @@ def begin(shell: Any, typed: str, *, is_plain: bool = False) -> None:
             says.append(f"gpu_magic is not loaded: {error}")
     session = current()
     if session.chosen is None:
-        with unasked():
+        with in_background():
             says += _choose(session, typed)
     session.begun_with = variables_now()
     if says:

@@ -15,7 +15,7 @@ from IPython.display import display
 
 from gpu_magic.errors import LaunchError, show_as
 from gpu_magic.gpus.choice import gpu_notes
-from gpu_magic.interrupts import uninterrupted
+from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.launch.launch import prepare
 from gpu_magic.launch.output import RankFolds, RankLines
 from gpu_magic.launch.process import is_full
@@ -83,7 +83,7 @@ class GpuLaunchMagic:
             print(task.shell_lines)
             return
         if options.background:
-            with uninterrupted():  # a command that runs is listed
+            with defer_interrupts():  # a command that runs is listed
                 tasks.add(task.start(options.background))
             _print_notes(task, options, line)
             print(f"{task.name} runs. To see its output: %gpu_tasks {task.name}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.model import UNKNOWN, Unknown, sum_of
 from gpu_magic.devices.processes import descends_from
 from gpu_magic.errors import CommandFailed
-from gpu_magic.interrupts import uninterrupted
+from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.launch.output import Output, last_traceback
 from gpu_magic.launch.process import LOST, Causes, Guarded, how_it_ended
 from gpu_magic.process.mask import MASK, NAMES
@@ -124,7 +124,7 @@ class Task(BackgroundTask):
         causes = Causes(self.files.path.parent)
         watching = threading.Thread(target=self._watch, args=(causes,), name=f"gpu_magic {name}", daemon=True)
         try:
-            with uninterrupted():  # so that the thread follows whatever has started
+            with defer_interrupts():  # so that the thread follows whatever has started
                 for number, command in enumerate(self._commands):
                     self._start(command, number, is_attached=is_attached)
                 watching.start()

@@ -17,7 +17,7 @@ from gpu_magic.frameworks.target import (
     normalize_device,
     parse_targets,
 )
-from gpu_magic.interrupts import uninterrupted
+from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.move.plan import Plan, UnusableDeviceError
 from gpu_magic.objects.memory import holdings_in, holdings_of, is_same_device, unfinished_text
 from gpu_magic.objects.parts import class_of
@@ -159,7 +159,7 @@ def carry_out(plan: Plan, stores: Mapping[str, Place] | None = None) -> list[Any
 
     Interrupts are held. After the present copy, or at the end, an interrupt undoes the move and is raised.
     """
-    with collection_paused(), uninterrupted() as interrupts:
+    with collection_paused(), defer_interrupts() as interrupts:
         failure = _attempt(plan, stores or {}, interrupts)
         if failure is not None:
             frameworks = list(plan.transfers)

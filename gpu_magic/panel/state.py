@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from IPython.core.getipython import get_ipython
 
 from gpu_magic.errors import ChoiceError, GpuMagicError
-from gpu_magic.interrupts import unasked
+from gpu_magic.interrupts import in_background
 from gpu_magic.objects.memory import gpu_free
 from gpu_magic.panel import messages, script, style
 from gpu_magic.panel.choosing import Choosing
@@ -284,7 +284,7 @@ class PanelState:
 
     # Readings.
 
-    @unasked()
+    @in_background()
     def tick(self) -> bool:
         """Read and send the machine if a visible view is due. Return whether a view is visible."""
         with self.lock:
@@ -383,7 +383,7 @@ class PanelState:
 
     # Between cells, on the main thread.
 
-    @unasked()
+    @in_background()
     def _when_idle(self, before_cell: bool) -> None:
         with self.lock:
             if before_cell and any(self._views.values()):
@@ -433,7 +433,7 @@ class PageViewer:
         self._is_added = False
         self._state = panel_state()
 
-    @unasked()
+    @in_background()
     def receive(self, message: object) -> None:
         """Handle a message from a page."""
         if not self._is_added:

@@ -28,7 +28,7 @@ from gpu_magic.devices.problems import Cause, Problem
 from gpu_magic.devices.processes import descends_from
 from gpu_magic.errors import SimulationError
 from gpu_magic.gpus.table import rows
-from gpu_magic.interrupts import unasked
+from gpu_magic.interrupts import in_background
 from gpu_magic.process.view import Snapshot
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Reading:
             `Idleness`). An unknown figure is None.
 
         """
-        with unasked():
+        with in_background():
             try:
                 machine = self.reader.inventory()
             except SimulationError as error:  # of the server's environment

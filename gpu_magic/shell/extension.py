@@ -21,7 +21,7 @@ from IPython.core.magic import no_var_expand
 from traitlets import Bool, Enum, TraitError, observe
 from traitlets.config import Configurable
 
-from gpu_magic.interrupts import postponed_interrupts, unasked, uninterrupted
+from gpu_magic.interrupts import defer_interrupts, in_background, postponed_interrupts
 from gpu_magic.process.environment import has_saved_choices, note_variables
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.shell.cells import CellBlocks, blocks_of
@@ -85,7 +85,7 @@ def load(shell: InteractiveShell) -> None:
     unload(shell)
     with _interrupts_in_one_line():
         note_variables(getattr(shell.history_manager, "input_hist_raw", ()))
-        with uninterrupted():
+        with defer_interrupts():
             try:
                 magics = GpuMagics(parent=shell)
             except TraitError as error:
@@ -108,7 +108,7 @@ def unload(shell: InteractiveShell) -> None:
     """Remove everything that `load` added. If this undoes a choice, print a message."""
     # After an interrupted unload, IPython counts the extension as loaded and never loads it again. So an
     # interrupt that arrives meanwhile is dropped.
-    with contextlib.suppress(KeyboardInterrupt), uninterrupted():
+    with contextlib.suppress(KeyboardInterrupt), defer_interrupts():
         _remove(shell)
 
 
@@ -227,7 +227,7 @@ class GpuMagics(Configurable):
         if not words or magic not in _COMPLETED:
             return None
         with (
-            unasked(),
+            in_background(),
             contextlib.suppress(ImportError),
         ):  # of NVML's binding: the magic reports it when it runs
             from gpu_magic.shell.completion import complete

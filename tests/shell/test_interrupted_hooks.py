@@ -33,7 +33,7 @@ DOORS = {
     "find_spec",
 }
 OURS = (*map(str, Path(gpu_magic.__file__).parent.rglob("*.py")), "/contextlib.py", "/os.py")
-HOLD = {"postponed_interrupts", "deferred_interrupts", "_handler"}
+HOLD = {"postponed_interrupts", "defer_interrupts"}
 MOST = 100  # moments of a cell
 CELLS = ("x = 1", "%%gpu_time\nx = 1", "%%on_gpu cpu\nx = 1", "%gpu_time on", "%gpu_time off")
 
