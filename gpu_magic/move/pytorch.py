@@ -123,7 +123,9 @@ class Tensors(Copies):
         # Empty storages have no address, and each can be resized later. So their key is the tensor's id.
         key = storage.data_ptr() or id(tensor), total
         span = self._parts.get(key)
-        if span is None and nbytes == total and not offset and nbytes < _LARGE and tensor.is_contiguous():
+        is_whole = nbytes == total and not offset and tensor.is_contiguous()
+        # The `to` of another class can change the tensor itself, as that of bitsandbytes does.
+        if span is None and is_plain and is_whole and nbytes < _LARGE:
             self._parts[key] = tensor
             return int(nbytes)
         size = tensor.element_size()

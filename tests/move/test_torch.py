@@ -91,6 +91,27 @@ def test_kinds():
     return [*found, moved is same, moved.device, moved.is_coalesced(), moved._indices().tolist(), is_back]
 
 
+if ELSEWHERE:
+
+    class Quantizing(nn.Parameter):
+        def to(self, *args, **kwargs):  # as bitsandbytes' 4-bit weights, which change themselves in it
+            self.data = self.data.to(torch.int8)
+            return self
+
+
+@gives([True, ["torch.float32"] * 2, "pretend:0"])
+def test_a_parameter_with_its_own_to():
+    """Copies are made without it, because what it does to the parameter cannot be undone."""
+    net = nn.Linear(2, 2)
+    net.weight = weight = Quantizing(net.weight.detach())
+    pretend_native.fail_after(2)
+    found = ["ran out of memory" in placement_error(to_gpu, net, 0), [weight.dtype]]
+    pretend_native.fail_after(0)
+    to_gpu(net, 0)
+    found[1].append(net.weight.dtype)
+    return [*found, net.weight.device if net.weight is weight else None]
+
+
 def numpy_arrays(device):
     """Each becomes a tensor with a memory of its own, whatever its layout, and nothing is warned of."""
     warnings.simplefilter("error")
