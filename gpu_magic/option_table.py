@@ -293,8 +293,6 @@ _TABLE: dict[str, list[Option]] = {
     "%gpu_time": [Option("--json", FLAG, "`%%gpu_time` prints the measurement as JSON")],
     "%gpu_launch": [
         *_LAUNCH,
-        Option("--in", LIST, "give the cell these variables of the notebook", "lr,steps"),
-        Option("--out", LIST, "return these variables from rank 0 at the end; `--each`: as lists", "result"),
         Option("--background", WORD, "return at once; see `%gpu_tasks`", "NAME"),
         Option("--keep", FLAG, "keep the output files, and the cell's script"),
     ],

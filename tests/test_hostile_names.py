@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import re
 from html.parser import HTMLParser
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +22,6 @@ from gpu_magic.gpus.choice import TooLate
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.table import Gpus
 from gpu_magic.launch.output import Output, RankFolds
-from gpu_magic.launch.rank_tabs import RankTabs
 from gpu_magic.measure.record import CellUsage, GpuUsage, History, Sample
 from gpu_magic.panel.widget import fallback
 from gpu_magic.process.drivers import State
@@ -102,18 +100,6 @@ def folds(folder: Path, title: str = "Rank 0", wrote: str = "text", error: str =
     return RankFolds([output], (output, error) if error else None)
 
 
-def tabs(folder: Path, text: str) -> str:
-    """Return the page of a rank that has written something, and runs on."""
-    output = Output("0", "Rank 0", list)
-    task: Any = SimpleNamespace(outputs=[output])
-    shown = RankTabs(task)
-    shown.show([(output, text)])
-    (page,) = shown._tabs.children
-    value = str(page.value)
-    shown.close()
-    return value
-
-
 # What is hostile, and the page that shows it, or what shows itself as one.
 PLACES: dict[str, Callable[[str, Path], Any]] = {
     "a GPU's name": lambda text, _: gpus(gpu(text)),
@@ -183,7 +169,6 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "a rank's title": lambda text, folder: folds(folder, title=text),
     "a rank's output": lambda text, folder: folds(folder, wrote=text),
     "a rank's error": lambda text, folder: folds(folder, error=f"Traceback\n{text}"),
-    "a running rank's output": lambda text, folder: tabs(folder, text),
 }
 
 

@@ -9,9 +9,12 @@ from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.errors import LaunchError, NotFreeError
 from gpu_magic.gpus.options import Options, read_seconds
 from gpu_magic.gpus.request import Auto, Named, Reset, parse
-from gpu_magic.gpus.select import select
+from gpu_magic.gpus.select import Selection, select, vendor_of
 from gpu_magic.gpus.wait import Wait
+from gpu_magic.process.environment import variables_now
+from gpu_magic.process.mask import names_of
 from gpu_magic.process.view import Snapshot, read_for_auto, read_machine
+from gpu_magic.process.visible import read_visible
 from gpu_magic.text import counted
 
 if TYPE_CHECKING:
@@ -20,13 +23,29 @@ if TYPE_CHECKING:
     from gpu_magic.claims.held import Claims, Taken
     from gpu_magic.devices.model import Device, Inventory
     from gpu_magic.gpus.request import Request
-    from gpu_magic.gpus.select import Selection
     from gpu_magic.gpus.wait import InTurn
     from gpu_magic.process.session import Session
 
-__all__ = ["divide", "pick"]
+__all__ = ["divide", "inherit", "pick"]
 
 _PLAIN = Options()
+
+
+def inherit(session: Session, options: Options, *, claims: Claims | None) -> Selection:
+    """Return the GPUs that this process sees, with its variables as they are. `claims` is as for `pick`.
+
+    It raises LaunchError if the GPUs are unknown or there are none.
+    """
+    snapshot, variables = Snapshot.take(session), variables_now()
+    devices = tuple(_visible(snapshot))
+    vendor = vendor_of(devices)
+    if read_visible(variables, snapshot.of_vendor(vendor)).devices != devices:
+        # CUDA started with other variables, and this process sees the GPUs from then.
+        return _pick(session, _named(devices), None, claims, options=options, machine=snapshot.machine)
+    if claims is not None and session.claims.are_wanted:
+        claims.hold([device.identity for device in devices], alone=False)
+    set_here = {name: value for name, value in variables.named(names_of(vendor)).items() if value is not None}
+    return Selection(devices, set_here, vendor=vendor)
 
 
 def pick(
@@ -49,7 +68,7 @@ def pick(
     also after the wait, and LaunchError if there are fewer than `count` GPUs.
     """
     snapshot = Snapshot.take(session) if gpus is None else None
-    request: Request = parse(gpus or "") if snapshot is None else _visible(snapshot)
+    request: Request = parse(gpus or "") if snapshot is None else _named(_visible(snapshot))
     if isinstance(request, Named) and count in range(1, len(request.identifiers)):
         request = Named(request.identifiers[:count])  # the rest need not be free
     if (given := options.for_auto.strip()) and not isinstance(request, Auto):
@@ -132,14 +151,14 @@ def _select(
     return select(_named(selection.devices[:count]), machine, inherited, plain, grant=grant)
 
 
-def _visible(snapshot: Snapshot) -> Named:
-    """Return a request for this process's visible devices, in the order of `cuda:i`."""
+def _visible(snapshot: Snapshot) -> Sequence[Device]:
+    """Return this process's visible devices, in the order of `cuda:i`."""
     if snapshot.problem:
         raise LaunchError(str(snapshot.problem))
     if snapshot.visible is UNKNOWN:
         raise LaunchError("Which GPUs are visible is unknown. Try --gpus 0,1")
     if found := [device for device in snapshot.visible if not isinstance(device, str)]:
-        return _named(found)
+        return found
     given = snapshot.given
     if given.devices == () and snapshot.devices:
         raise LaunchError(f"No GPU is visible in this process: {given.sentence}.{given.unset}")

@@ -11,18 +11,18 @@ from contextlib import ExitStack
 from numbers import Integral
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from gpu_magic.claims.held import Claims
 from gpu_magic.errors import LaunchError
 from gpu_magic.gpus.options import Options, in_signature
 from gpu_magic.gpus.request import is_request, normalize_request
-from gpu_magic.launch.devices import divide, pick
-from gpu_magic.launch.launchers import Command
+from gpu_magic.launch.devices import divide, inherit, pick
+from gpu_magic.launch.launchers import Command, build
 from gpu_magic.launch.process import RunFolder
 from gpu_magic.launch.task import Task
 from gpu_magic.option_table import Filters
-from gpu_magic.process.mask import NAMES
+from gpu_magic.process.mask import MASK, NAMES
 from gpu_magic.process.session import current
 from gpu_magic.public import public
 
@@ -31,10 +31,25 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.gpus.wait import Wait
-    from gpu_magic.launch.script import Script
     from gpu_magic.process.tasks import BackgroundTask
 
-__all__ = ["check_count", "launch", "prepare", "tasks"]
+__all__ = ["Script", "check_count", "launch", "prepare", "tasks"]
+
+
+class Script(NamedTuple):
+    """A cell as the script of a command."""
+
+    name: str  # of the file
+    code: str
+
+    def write(self, folder: Path) -> str:
+        """Write the script to a folder, and return its path. Tracebacks show its lines while it exists."""
+        file = folder / self.name
+        try:
+            file.write_text(self.code, encoding="utf-8")
+        except OSError as error:
+            raise LaunchError(f"The script cannot be written: {error}.") from None
+        return str(file)
 
 
 @public
@@ -63,7 +78,8 @@ def launch(
         A launcher (torchrun, accelerate launch, deepspeed, python) or any other program, with its arguments.
         A text is split as in a shell.
     gpus
-        As for `choose`. None: the GPUs of this process, in their order.
+        As for `choose`. None: the GPUs of this process, in their order. If no other parameter asks for GPUs
+        either, the command gets this process's variables as they are.
     count
         Use only the first `count` GPUs. None: all.
     each
@@ -151,7 +167,7 @@ def tasks() -> dict[str, BackgroundTask]:
 
 
 def prepare(
-    asked: SimpleNamespace,
+    options: SimpleNamespace,
     *,
     names: Container[str] = (),
     on_wait: Callable[[Wait[Any]], object] = str,
@@ -159,54 +175,60 @@ def prepare(
 ) -> Task:
     """Return a task that is ready to start. Its GPUs are claimed, unless it is a dry run.
 
-    `asked` has the options as `read_words` returns them, see `launch`. `names` are the options that can
-    precede the command. `script` is a cell that the command runs as its script.
+    `options` are as `read_words` returns them, see `launch`. `names` are the options that can precede the
+    command. The command runs `script`, if it is given.
 
     It raises ChoiceError or LaunchError if the command cannot be launched.
     """
-    session, words, variables = current(), asked.command, asked.env or {}
-    _check(words, asked.gpus, variables)
-    if asked.dry_run and asked.wait is not None:
+    session, words, typed_variables = current(), options.command, options.env or {}
+    _check(words, options.gpus, typed_variables)
+    if options.dry_run and options.wait is not None:
         raise LaunchError("--wait does not go with --dry-run. Use one of the two.")
     # pathlib raises for `~nobody`, and for a name that no folder can have.
-    where = Path(os.path.expanduser(asked.cwd or ".")).absolute()  # noqa: PTH111
-    if not os.path.isdir(where):  # noqa: PTH112
-        raise LaunchError(f"{where} is not a folder.")
+    folder = Path(os.path.expanduser(options.cwd or ".")).absolute()  # noqa: PTH111
+    if not os.path.isdir(folder):  # noqa: PTH112
+        raise LaunchError(f"{folder} is not a folder.")
     with ExitStack() as undo:
         claims = Claims(shlex.join(words), session.access, is_at_work=lambda: True)
         undo.callback(claims.release)
-        selection = pick(
-            session,
-            asked.gpus,
-            asked.count,
-            Options.of(vars(asked)),
-            claims=None if asked.dry_run else claims,
-            wait=asked.wait,
-            on_wait=on_wait,
-        )
+        held = None if options.dry_run else claims
+        limits = Options.of(vars(options))
+        # Each of these asks for GPUs. Without them, the command gets this process's variables as they are.
+        asks = any(one is not None for one in (options.gpus, options.count, options.wait))
+        if asks or options.each or limits.filters:
+            how: Any = {"claims": held, "wait": options.wait, "on_wait": on_wait}
+            selection = pick(session, options.gpus, options.count, limits, **how)
+        else:
+            selection = inherit(session, limits, claims=held)
         files = RunFolder()
         undo.callback(files.remove)
-        in_cell = script.write(files.path, each=asked.each) if script else []
+        common: dict[str, str | None] = {}
+        if "PYTHONUNBUFFERED" not in os.environ:
+            common["PYTHONUNBUFFERED"] = "1"  # output appears at once
+        if os.environ.get("MPLBACKEND", "").startswith("module://matplotlib_inline"):
+            common["MPLBACKEND"] = None  # ipykernel's backend shows nothing in other processes
+        file = ""
         if script:
+            file = script.write(files.path)
             # Imports work as in a script in that folder, and as in this process.
-            found = [str(where), *filter(None, [os.environ.get("PYTHONPATH")])]
-            variables = {"PYTHONPATH": os.pathsep.join(found), **variables}
-        parts, commands = divide(selection) if asked.each else [selection], []
+            found = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+            common["PYTHONPATH"] = os.pathsep.join(found)
+        parts = divide(selection) if options.each else [selection]
+        commands = []
         for index, part in enumerate(parts):
-            given: dict[str, str | None] = {**part.variables}
-            if "PYTHONUNBUFFERED" not in os.environ:
-                given["PYTHONUNBUFFERED"] = "1"  # output appears at once
-            if os.environ.get("MPLBACKEND", "").startswith("module://matplotlib_inline"):
-                given["MPLBACKEND"] = None  # ipykernel's backend shows nothing in other processes
-            if asked.each:
-                given |= {"GPU_MAGIC_INDEX": str(index), "GPU_MAGIC_COUNT": str(len(parts))}
-            entries = (part.mask or "").split(",")
-            one = Command(words, part.known, entries, {**given, **variables}, str(where), in_cell, names)
-            one.tell()
-            commands.append(one)
+            variables = {**part.variables, **common}
+            if options.each:
+                variables |= {"GPU_MAGIC_INDEX": str(index), "GPU_MAGIC_COUNT": str(len(parts))}
+            variables |= typed_variables
+            mask = part.mask or part.variables.get(MASK)  # HIP reads CUDA_VISIBLE_DEVICES if its own is empty
+            count = len(part.known)
+            entries = mask.split(",")[:count] if mask else map(str, range(count))
+            gpus = [entry.strip() for entry in entries]
+            typed = [*words, file] if file else words
+            commands.append(build(Command(part.known, gpus, str(folder), variables, typed, file), names))
         undo.pop_all()
-    typed = " ".join(map(_quoted, [*words, *([script.name] if script else [])]))
-    return Task(session, typed, commands, files, claims)
+    shown = " ".join(map(_quoted, [*words, *([script.name] if script else [])]))
+    return Task(session, shown, commands, files, claims)
 
 
 def _quoted(word: str) -> str:
@@ -231,3 +253,5 @@ def _check(words: Sequence[str], gpus: str | None, variables: Mapping[str, str])
             raise LaunchError(f"--env cannot set {name}, which selects the GPUs. Name them with --gpus")
         if not name or "=" in name or "\0" in f"{name}{value}":
             raise LaunchError(f"{name!r} cannot be a variable with the value {value!r}.")
+    if any("\0" in word for word in words):
+        raise LaunchError("A command cannot contain a NUL character.")

@@ -1,6 +1,7 @@
 """Builds the command line of each launcher: one process per GPU, in the order of the choice.
 
-torchrun (torch 2.13) keeps CUDA_VISIBLE_DEVICES and its order. Accelerate (1.15) replaces the variable with
+torchrun keeps CUDA_VISIBLE_DEVICES and its order. For a flag that is not typed, it reads a variable `PET_…`
+(torch 2.8 to 2.15, torch/distributed/argparse_util.py). Accelerate (1.15) replaces CUDA_VISIBLE_DEVICES with
 `--gpu_ids`, also from a saved configuration. DeepSpeed's runner (0.19.8) sorts GPUs, numbers them as
 nvidia-smi does and reads no UUIDs. The per-machine launcher that the runner starts has none of these
 limits, so gpu_magic starts that launcher directly.
@@ -16,10 +17,9 @@ import re
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.processes import read_python_line
 from gpu_magic.errors import LaunchError
@@ -28,11 +28,12 @@ from gpu_magic.process.watch import cuda_watch
 from gpu_magic.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from gpu_magic.devices.model import Device
+    from gpu_magic.devices.processes import PythonLine
 
-__all__ = ["Command"]
+__all__ = ["Command", "build"]
 
 _PYTHON = re.compile(r"python(\d(\.\d+t?)?)?")  # python3.14t is the build without a GIL
 _PACKAGES = {
@@ -41,27 +42,27 @@ _PACKAGES = {
     "accelerate-launch": "accelerate",
     "deepspeed": "deepspeed",
 }
-_TORCH_LOGS = ("*/attempt_*/{rank}/stdout.log", "*/attempt_*/{rank}/stderr.log")
 
 
-@dataclass(slots=True)
-class Command:
-    """One process of a launch: its words as typed, its folder, and its launcher's arguments for the GPUs."""
+class RankFiles(NamedTuple):
+    """How each rank of a launcher writes to its own files, below a folder `{logs}`."""
 
-    words: Sequence[str]  # the launcher and its arguments
+    patterns: Sequence[str]  # the files of rank `{rank}`, below that folder
+    flags: Sequence[str] = ()
+    variables: Mapping[str, str] = {}
+
+
+class Command(NamedTuple):
+    """One process of a launch."""
+
     devices: tuple[Device, ...]
     gpus: Sequence[str]  # their entries in CUDA_VISIBLE_DEVICES, in the same order
-    variables: Mapping[str, str | None]  # set for the process; None: removed
     folder: str
-    script: Sequence[str] = ()  # the words that run a cell's script
-    options: Container[str] = ()  # options of the launch, which are errors among a launcher's flags
-
-    start: Sequence[str] = ()  # the launcher, with its flags for the GPUs
-    rest: Sequence[str] = ()  # the launcher's flags as typed, and the program
-    logging: Sequence[str] = ()  # flags between the two, for files of each rank below `{logs}`
-    logging_variables: Mapping[str, str] = field(default_factory=dict)
-    ranks: int = 0  # the number of processes, if each writes to its own files
-    logs: Sequence[str] = ()  # patterns of the files of rank `{rank}`, below that folder
+    variables: Mapping[str, str | None]  # set for the process; None: removed
+    rest: Sequence[str]  # the words as typed; after `build`, those after `start`
+    script: str = ""  # the path of a cell's script, which is the last word
+    start: Sequence[str] = ()  # the program, with the flags that the launch adds
+    rank_files: RankFiles | None = None  # None: all ranks write to the launcher's output
 
     @property
     def environment(self) -> dict[str, str]:
@@ -69,248 +70,260 @@ class Command:
         variables = {**cuda_watch.environment(), **self.variables}
         return {name: value for name, value in variables.items() if value is not None}
 
-    def argv(self, logs: str = "") -> list[str]:
-        """Return the command line. With a folder `logs`, each rank writes to files below the folder."""
-        return [*self.start, *(word.format(logs=logs) for word in self.logging if logs), *self.rest]
+    @property
+    def words(self) -> list[str]:
+        """The command line."""
+        return [*self.start, *self.rest]
 
-    def tell(self) -> None:
-        """Set the launcher's arguments for the GPUs.
-
-        It raises LaunchError if the command cannot run, or names other GPUs or another number of GPUs.
-        """
-        if not self.words:
-            raise LaunchError("No command is named. Try torchrun train.py")
-        if any("\0" in word for word in self.words):
-            raise LaunchError("A command cannot contain a NUL character.")
-        program, *rest = self.words
-        first, *more = program.split()[:2] or [""]
-        # A whole command in quotes, as after `bash -c`. Path.exists raises for a path that is too long.
-        is_two_words = bool(more) and not os.path.exists(Path(self.folder, program))  # noqa: PTH110
-        if is_two_words and (_PYTHON.fullmatch(first) or _look_for(first, self.folder)):
-            raise LaunchError(f"{program} is one word because of its quotes. Omit them.")
-        match [Path(program).name, *rest]:
-            case ["accelerate", "launch", *flags]:
-                _Accelerate(self, [program, "launch"], flags)
-            case ["torchrun" | "accelerate-launch" | "deepspeed" as name, *flags]:
-                _LAUNCHERS[name](self, [program], flags)
-            case [name, *flags] if _PYTHON.fullmatch(name):
-                self._tell_python(program, flags)
-            case _:
-                # Likely typing errors.
-                if re.match(r"[A-Za-z_]\w*=", program):
-                    raise LaunchError(
-                        f"{program} sets a variable. Try --env {program}, or --gpus to name GPUs"
-                    )
-                if program == "accelerate" and rest and rest[0].endswith(".py"):
-                    raise LaunchError(f"accelerate needs a command. Try accelerate launch {rest[0]}")
-                if program.endswith(".py") and not os.access(Path(self.folder, program), os.X_OK):
-                    raise LaunchError(
-                        f"{program} needs a launcher. Try torchrun {program}, or python {program}"
-                    )
-                self.start, self.rest = [_find_program(program, self.folder)], [*rest, *self.script]
-
-    def _tell_python(self, program: str, words: Sequence[str]) -> None:
-        """Set the words for one process with all GPUs, or for a launcher that Python runs as a module."""
-        line = read_python_line(words)
-        options, rest = words[: line.options], words[line.options :]
-        self.check_flags(program, options)
-        if line.kind == "module" and line.name in _LAUNCHERS:
-            _LAUNCHERS[line.name](self, [program, *options], rest)
-            return
-        if self.script and (line.kind or rest):
-            what = line.name or ("-c" if line.kind else rest[0])
-            raise LaunchError(f"The cell is the script. Omit {what}")
-        if not self.script and not line.is_answer:
-            if not line.kind:
-                raise LaunchError(f"No script is named. Try {program} train.py")
-            if line.kind == "script":
-                self.check_is_file(line.name)
-        self.start, self.rest = [_find_python(program, self.folder)], [*words, *self.script]
-
-    def check_flags(self, launcher: str, flags: Sequence[str]) -> None:
-        """Raise LaunchError if an option of the launch is among a launcher's flags."""
-        for word in flags:
-            if word.partition("=")[0] in self.options:
-                raise LaunchError(f"{word} is not an option of {launcher}. Put it before {launcher}")
-
-    def check_is_file(self, typed: str) -> None:
-        """Raise LaunchError if a script does not exist."""
-        script = Path(self.folder, typed)
-        # pathlib raises for a name that no file can have, such as a very long one.
-        if not os.path.isfile(script):  # noqa: PTH113
-            what = "is a folder" if os.path.isdir(script) else "does not exist"  # noqa: PTH112
-            raise LaunchError(f"{typed} {what}: {script.absolute()}.")
+    def with_rank_files(self, logs: str) -> Command:
+        """Return the same command, but its ranks write to files below a folder."""
+        if not self.rank_files:
+            return self
+        flags = (flag.format(logs=logs) for flag in self.rank_files.flags)
+        added = {name: value.format(logs=logs) for name, value in self.rank_files.variables.items()}
+        return self._replace(start=[*self.start, *flags], variables={**self.variables, **added})
 
 
-class _Launcher:
-    """Splits and checks a launcher's arguments, and adds the flags for the GPUs.
+class _Launcher(NamedTuple):
+    """A launcher's flags. They are named with dashes, and are found as `_is_one_of` says."""
 
-    Flags are compared as `_dashed` returns them, also abbreviated.
+    processes: str  # how many processes
+    gpus: str  # would replace the chosen GPUs
+    no_script: str  # run something other than a script file; have no value
+    switches: str  # other flags without a value, after which a program without `.py` can follow
+    logs: str  # where ranks write
+    files: RankFiles
+    add: Callable[[Command, Sequence[str]], Command]  # adds what the launcher needs for the GPUs
+
+
+def build(command: Command, options: Container[str]) -> Command:
+    """Return a command with the program's path, and with what a launcher needs for the GPUs.
+
+    `options` are the options of the launch, which are errors among a launcher's flags.
+
+    It raises LaunchError if the command cannot run, or names other GPUs or another number of GPUs.
     """
+    if not command.rest:
+        raise LaunchError("No command is named. Try torchrun train.py")
+    program, *words = command.rest
+    first, *more = program.split()[:2] or [""]
+    # A whole command in quotes, as after `bash -c`.
+    is_program = _PYTHON.fullmatch(first) or _look_for(first, command.folder)
+    if more and is_program and not _is_file(command.folder, program):
+        raise LaunchError(f"{program} is one word because of its quotes. Omit them.")
+    match [Path(program).name, *words]:
+        case ["accelerate", "launch", *flags]:
+            return _with_launcher(_ACCELERATE, command, [program, "launch"], flags, options)
+        case ["torchrun" | "accelerate-launch" | "deepspeed" as name, *flags]:
+            return _with_launcher(_LAUNCHERS[name], command, [program], flags, options)
+        case [name, *_] if _PYTHON.fullmatch(name):
+            line = read_python_line(words)
+            flags, rest = words[: line.options], words[line.options :]
+            _check_flags(program, flags, options)
+            if line.kind == "module" and line.name in _LAUNCHERS:
+                return _with_launcher(_LAUNCHERS[line.name], command, [program, *flags], rest, options)
+            _check_python(command, program, line)
+        case _:
+            # Likely typing errors.
+            if re.match(r"[A-Za-z_]\w*=", program):
+                raise LaunchError(f"{program} sets a variable. Try --env {program}, or --gpus to name GPUs")
+            if program == "accelerate" and words and words[0].endswith(".py"):
+                raise LaunchError(f"accelerate needs a command. Try accelerate launch {words[0]}")
+            if program.endswith(".py") and not os.access(Path(command.folder, program), os.X_OK):
+                raise LaunchError(f"{program} needs a launcher. Try torchrun {program}, or python {program}")
+    return command._replace(start=[_find_program(program, command.folder)], rest=words)
 
-    count = ""  # the flag for the number of processes
-    name_gpus = ""  # flags that would replace the GPUs
-    no_script = ""  # flags that run something other than a script file
-    switches = ""  # flags without a value; the word after any other flag is its value
 
-    def __init__(self, command: Command, launcher: Sequence[str], words: Sequence[str]) -> None:
-        place = 0
-        while place < len(words) and words[place].startswith("-") and words[place] != "-":
-            place += 1 if _is_one_of(words[place], self.switches) or "=" in words[place] else 2
-        self.command, self.name = command, " ".join(launcher)
-        self.flags, program = list(words[:place]), words[place:]
-        command.check_flags(self.name, self.flags)
-        if command.script and program:
-            raise LaunchError(f"The cell is the script. Omit {shlex.join(program)}")
-        for typed in self.typed(self.name_gpus):
+def _check_python(command: Command, program: str, line: PythonLine) -> None:
+    """Raise LaunchError unless Python runs a cell's script, an existing script, or something else."""
+    if command.script and (line.kind != "script" or line.name != command.script):
+        what = line.name or ("-c" if line.kind == "code" else command.rest[1])
+        raise LaunchError(f"The cell is the script. Omit {what}")
+    if not line.kind and not line.is_answer:
+        raise LaunchError(f"No script is named. Try {program} train.py")
+    if line.kind == "script":
+        _check_script(command.folder, line.name)
+
+
+def _with_launcher(
+    launcher: _Launcher, command: Command, start: Sequence[str], words: Sequence[str], options: Container[str]
+) -> Command:
+    """Check a launcher's flags, and return the command with what the launcher needs for the GPUs."""
+    name, gpus = " ".join(start), len(command.gpus)
+    flags, program = _divide(words, f"{launcher.no_script} {launcher.switches}")
+    _check_flags(name, flags, options)
+    if command.script and program[:-1]:
+        raise LaunchError(f"The cell is the script. Omit {shlex.join(program[:-1])}")
+    for typed in _typed(launcher.gpus, flags):
+        raise LaunchError(
+            f"{name} {typed} would replace the chosen GPUs. Omit it, and name GPUs with --gpus before {name}"
+        )
+    flags = list(_without_count(launcher.processes, flags, name, gpus))
+    if not program:
+        raise LaunchError(f"No script is named. Try {name} train.py")
+    no_script = _typed(launcher.no_script, flags)
+    if no_script and command.script:
+        raise LaunchError(f"The cell is the script. Omit {no_script[0]}")
+    if not no_script:
+        _check_script(command.folder, program[0])
+    program_path = _find_program(start[0], command.folder)
+    files = None if _typed(launcher.logs, flags) else launcher.files
+    found = command._replace(start=[program_path, *start[1:]], rest=[*flags, *program], rank_files=files)
+    return launcher.add(found, flags)
+
+
+def _divide(words: Sequence[str], switches: str) -> tuple[Sequence[str], Sequence[str]]:
+    """Divide a launcher's words into its flags with their values, and the program with its arguments.
+
+    The word after a flag is its value, unless the flag is a switch, or the word is a Python file or a flag.
+    """
+    place = 0
+    while place < len(words) and words[place].startswith("-") and words[place] != "-":
+        flag, after = words[place], "".join(words[place + 1 : place + 2])
+        is_whole = "=" in flag or _is_one_of(flag, switches)
+        place += 1 if is_whole or after.endswith(".py") or re.match(r"-\D", after) else 2
+    return words[:place], words[place:]
+
+
+def _without_count(count: str, flags: Sequence[str], name: str, gpus: int) -> Iterator[str]:
+    """Yield the flags without the number of processes, which must be the number of GPUs."""
+    words = iter(flags)
+    for word in words:
+        if not _is_one_of(word, count):
+            yield word
+            continue
+        typed, equals, value = word.partition("=")
+        value = value if equals else next(words, "")
+        if value not in (str(gpus), "auto", "gpu"):
             raise LaunchError(
-                f"{self.name} {typed} would replace the chosen GPUs. Omit it, and name GPUs with --gpus "
-                f"before {self.name}"
+                f"{name} {typed} {value} contradicts the {counted(gpus, 'GPU')} that it gets, one per "
+                f"process. Omit it, and choose GPUs with -n or --gpus before {name}"
             )
-        self.flags = list(self._without_count(len(command.gpus)))
-        if not (program := [*program, *command.script]):
-            raise LaunchError(f"No script is named. Try {self.name} train.py")
-        no_script = self.typed(self.no_script)
-        if no_script and command.script:
-            raise LaunchError(f"The cell is the script. Omit {no_script[0]}")
-        if not no_script:
-            command.check_is_file(program[0])
-        command.rest = [*self.flags, *program]
-        command.start = [_find_python(launcher[0], command.folder), *launcher[1:]]
-        self.tell(command, len(command.gpus))
-
-    def tell(self, command: Command, gpus: int) -> None:
-        """Add the flags for the GPUs, and the flags with which ranks write to files."""
-
-    def typed(self, flags: str) -> list[str]:
-        """Return the words of the command that are among these flags, as typed."""
-        return [word.partition("=")[0] for word in self.flags if _is_one_of(word, flags)]
-
-    def _without_count(self, gpus: int) -> Iterator[str]:
-        """Yield the flags without the number of processes, which must be the number of GPUs."""
-        words = iter(self.flags)
-        for word in words:
-            if not _is_one_of(word, self.count):
-                yield word
-                continue
-            typed, equals, value = word.partition("=")
-            value = value if equals else next(words, "")
-            if value not in (str(gpus), "auto", "gpu"):
-                raise LaunchError(
-                    f"{self.name} {typed} {value} contradicts the {counted(gpus, 'GPU')} that it gets, one "
-                    f"per process. Omit it, and choose GPUs with -n or --gpus before {self.name}"
-                )
 
 
-class _Torchrun(_Launcher):
-    count = "--nproc-per-node"
-    no_script = "-m --module --no-python --run-path"
-    switches = "--standalone -m --module --no-python --run-path --virtual-local-rank -h --help"
-
-    def tell(self, command: Command, gpus: int) -> None:
-        own_meeting = "--standalone --nnodes --rdzv-endpoint --rdzv-backend --master-addr --master-port"
-        meeting = [] if self.typed(own_meeting) else ["--standalone"]
-        command.start = [*command.start, *meeting, f"--nproc-per-node={gpus}"]
-        if not self.typed("--tee -t --redirects -r --log-dir --logs-specs"):
-            command.logging = ["--redirects=3", "--log-dir={logs}"]
-            command.ranks, command.logs = gpus, _TORCH_LOGS
+def _typed(these: str, flags: Sequence[str]) -> list[str]:
+    """Return the words among the flags that are one of these, as typed, without values."""
+    return [word.partition("=")[0] for word in flags if _is_one_of(word, these)]
 
 
-class _Accelerate(_Launcher):
-    count = "--num-processes"
-    name_gpus = "--gpu-ids"
-    no_script = "-m --module --no-python"
-    switches = """
-    -h --help -q --quiet --cpu --multi-gpu --tpu --use-deepspeed --use-fsdp --use-megatron-lm
-    --use-parallelism-config --same-network -m --module --no-python --tpu-cluster --no-tpu-cluster
-    --tpu-use-sudo --downcast-bf16 --debug --enable-cpu-affinity --dynamo-use-fullgraph
-    --dynamo-use-dynamic --dynamo-use-regional-compilation --fp8-use-autocast-during-eval
-    --fp8-override-linear-precision --fp8-enable-fsdp-float8-all-gather
-    """
-
-    def tell(self, command: Command, gpus: int) -> None:
-        # These flags override a saved configuration, which keeps its other values.
-        saved = self._configuration()
-        given = {
-            "--num_processes": str(gpus),
-            "--num_machines": "1",
-            "--gpu_ids": "all",  # all visible GPUs
-            "--main_process_port": "0",  # a free port
-            "--mixed_precision": "" if saved else "no",  # the default, but without a message about it
-            "--dynamo_backend": "" if saved else "no",
-        }
-        kind = re.search(r"distributed_type\W+(FSDP|DEEPSPEED|MEGATRON_LM)\b", saved)
-        kinds = "--multi-gpu --cpu --tpu --use-deepspeed --use-fsdp --use-megatron-lm"
-        is_several = gpus > 1 and not kind and not self.typed(kinds)
-        values = [
-            f"{flag}={value}" for flag, value in given.items() if value and not self.typed(_dashed(flag))
-        ]
-        command.start = [*command.start, *(["--multi_gpu"] if is_several else []), *values]
-        if gpus > 1 and not self.typed("--tee --log-dir"):
-            # Accelerate runs torchrun, but has no flag for torchrun's --redirects.
-            command.logging, command.logging_variables = ["--log_dir={logs}"], {"PET_REDIRECTS": "3"}
-            command.ranks, command.logs = gpus, _TORCH_LOGS
-
-    def _configuration(self) -> str:
-        """Return the text of Accelerate's configuration file: the named file, or the default file."""
-        variables = self.command.environment
-        home = variables.get("HF_HOME") or f"{variables.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
-        place = f"{home}/accelerate/default_config.yaml"
-        for word, following in pairwise([*self.flags, ""]):
-            if _dashed(word) == "--config-file":
-                place = word.partition("=")[2] or following
-        try:
-            # pathlib raises for `~nobody`.
-            return Path(self.command.folder, os.path.expanduser(place)).read_text(errors="replace")  # noqa: PTH111
-        except (OSError, ValueError):
-            return ""
-
-
-class _DeepSpeed(_Launcher):
-    count = "--num-gpus"
-    name_gpus = "--include --exclude --hostfile --num-nodes -H -i -e"
-    no_script = "--module --no-python"
-    switches = "-h --help --module --no-python --no-local-rank --bind-cores-to-rank -q --quiet"
-
-    def tell(self, command: Command, gpus: int) -> None:
-        beside = Path(command.start[0]).with_name("python")
-        python = str(beside) if os.access(beside, os.X_OK) else sys.executable
-        numbers = [int(gpu) if gpu.isdigit() else gpu for gpu in command.gpus]
-        world = base64.urlsafe_b64encode(json.dumps({"localhost": numbers}).encode()).decode()
-        command.start = [python, "-m", "deepspeed.launcher.launch", f"--world_info={world}"]
-        command.start += [] if self.typed("--master-addr") else ["--master_addr=127.0.0.1"]
-        command.start += [] if self.typed("--master-port") else [f"--master_port={free_ports(1)[0]}"]
-        if not self.typed("--enable-each-rank-log"):
-            command.logging = ["--enable_each_rank_log={logs}"]
-            command.ranks, command.logs = gpus, ["*_rank{rank}.log"]
-
-
-_LAUNCHERS = {
-    "torchrun": _Torchrun,
-    "accelerate-launch": _Accelerate,
-    "deepspeed": _DeepSpeed,
-    # As modules.
-    "torch.distributed.run": _Torchrun,
-    "torch.distributed.launch": _Torchrun,
-    "accelerate.commands.launch": _Accelerate,
-}
-
-
-def _dashed(flag: str) -> str:
-    """Return a flag's name with dashes, because launchers accept `--gpu_ids=0` and `--gpu-ids 0`."""
-    return flag.partition("=")[0].replace("_", "-")
-
-
-def _is_one_of(word: str, flags: str) -> bool:
+def _is_one_of(word: str, these: str) -> bool:
     """Return whether a word is one of these flags, or an abbreviation of one, as argparse accepts them."""
-    typed = _dashed(word)
+    typed = word.partition("=")[0].replace("_", "-")  # launchers accept `--gpu_ids` and `--gpu-ids`
     is_long = typed.startswith("--") and typed != "--"
-    return any(flag == typed or (is_long and flag.startswith(typed)) for flag in flags.split())
+    return any(flag == typed or (is_long and flag.startswith(typed)) for flag in these.split())
 
 
-def _find_python(name: str, folder: str) -> str:
-    """Return the path of a program. `python` is this interpreter."""
-    return sys.executable if name in ("python", "python3") else _find_program(name, folder)
+def _check_flags(launcher: str, flags: Sequence[str], options: Container[str]) -> None:
+    """Raise LaunchError if an option of the launch is among a launcher's flags."""
+    for word in flags:
+        if word.partition("=")[0] in options:
+            raise LaunchError(f"{word} is not an option of {launcher}. Put it before {launcher}")
+
+
+def _check_script(folder: str, name: str) -> None:
+    """Raise LaunchError if a script does not exist."""
+    if not _is_file(folder, name):
+        raise LaunchError(f"There is no script {Path(folder, name)}")
+
+
+def _is_file(folder: str, name: str) -> bool:
+    """Return whether a file exists. A name that no file can have, such as a very long one, is no error."""
+    return os.path.isfile(Path(folder, name))  # noqa: PTH113 - pathlib raises for such a name
+
+
+def _add_torchrun(command: Command, flags: Sequence[str]) -> Command:
+    # Typed flags come before these variables.
+    variables = {"PET_NPROC_PER_NODE": str(len(command.gpus))}
+    if not _typed("--nnodes --rdzv-endpoint --rdzv-backend --master-addr --master-port", flags):
+        variables["PET_STANDALONE"] = "1"  # a free port: the default since torch 2.12
+    return command._replace(variables={**command.variables, **variables})
+
+
+def _add_accelerate(command: Command, flags: Sequence[str]) -> Command:
+    gpus, saved = len(command.gpus), _accelerate_configuration(command, flags)
+    # These flags override a saved configuration, which keeps its other values.
+    values = {
+        "--num_processes": str(gpus),
+        "--num_machines": "1",
+        "--gpu_ids": "all",  # all visible GPUs
+        "--main_process_port": "0",  # a free port
+    }
+    if not saved:  # the defaults, but without messages about them
+        values |= {"--mixed_precision": "no", "--dynamo_backend": "no"}
+    added = [f"{flag}={value}" for flag, value in values.items() if not _typed(flag.replace("_", "-"), flags)]
+    kind = re.search(r"distributed_type\W+(FSDP|DEEPSPEED|MEGATRON_LM)\b", saved)
+    if gpus > 1 and not kind and not _typed(_ACCELERATE_KINDS, flags):
+        added.insert(0, "--multi_gpu")
+    # With one GPU, Accelerate runs the script without torchrun.
+    return command._replace(
+        start=[*command.start, *added], rank_files=command.rank_files if gpus > 1 else None
+    )
+
+
+def _accelerate_configuration(command: Command, flags: Sequence[str]) -> str:
+    """Return the text of Accelerate's configuration file: the named file, or the default file."""
+    variables = command.environment
+    home = variables.get("HF_HOME") or f"{variables.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
+    place = f"{home}/accelerate/default_config.yaml"
+    for word, following in pairwise([*flags, ""]):
+        if _is_one_of(word, "--config-file"):
+            place = word.partition("=")[2] or following
+    try:
+        return Path(command.folder, os.path.expanduser(place)).read_text(errors="replace")  # noqa: PTH111
+    except (OSError, ValueError):
+        return ""
+
+
+def _add_deepspeed(command: Command, flags: Sequence[str]) -> Command:
+    beside = Path(command.start[0]).with_name("python")
+    python = str(beside) if os.access(beside, os.X_OK) else sys.executable
+    numbers = [int(gpu) if gpu.isdigit() else gpu for gpu in command.gpus]
+    world = base64.urlsafe_b64encode(json.dumps({"localhost": numbers}).encode()).decode()
+    start = [python, "-m", "deepspeed.launcher.launch", f"--world_info={world}"]
+    start += [] if _typed("--master-addr", flags) else ["--master_addr=127.0.0.1"]
+    start += [] if _typed("--master-port", flags) else [f"--master_port={free_ports(1)[0]}"]
+    return command._replace(start=start)
+
+
+_TORCH_FILES = ("*/attempt_*/{rank}/stdout.log", "*/attempt_*/{rank}/stderr.log")
+_ACCELERATE_KINDS = "--multi-gpu --cpu --tpu --use-deepspeed --use-fsdp --use-megatron-lm"
+_TORCHRUN = _Launcher(
+    processes="--nproc-per-node",
+    gpus="",
+    no_script="-m --module --no-python --run-path",
+    switches="--standalone --virtual-local-rank",
+    logs="--tee -t --redirects -r --log-dir --logs-specs",
+    files=RankFiles(_TORCH_FILES, variables={"PET_REDIRECTS": "3", "PET_LOG_DIR": "{logs}"}),
+    add=_add_torchrun,
+)
+_ACCELERATE = _Launcher(
+    processes="--num-processes",
+    gpus="--gpu-ids",
+    no_script="-m --module --no-python",
+    switches=_ACCELERATE_KINDS,
+    logs="--tee --log-dir",
+    # Accelerate runs torchrun. Its --log_dir hides PET_LOG_DIR, and it has no flag for --redirects.
+    files=RankFiles(_TORCH_FILES, ["--log_dir={logs}"], {"PET_REDIRECTS": "3"}),
+    add=_add_accelerate,
+)
+_DEEPSPEED = _Launcher(
+    processes="--num-gpus",
+    gpus="--include --exclude --hostfile --num-nodes -H -i -e",
+    no_script="--module --no-python",
+    switches="--no-local-rank --bind-cores-to-rank",
+    logs="--enable-each-rank-log",
+    files=RankFiles(["*_rank{rank}.log"], ["--enable_each_rank_log={logs}"]),
+    add=_add_deepspeed,
+)
+_LAUNCHERS = {
+    "torchrun": _TORCHRUN,
+    "accelerate-launch": _ACCELERATE,
+    "deepspeed": _DEEPSPEED,
+    # As modules.
+    "torch.distributed.run": _TORCHRUN,
+    "torch.distributed.launch": _TORCHRUN,
+    "accelerate.commands.launch": _ACCELERATE,
+}
 
 
 def _look_for(name: str, folder: str) -> str:
@@ -322,8 +335,8 @@ def _look_for(name: str, folder: str) -> str:
 
 
 def _find_program(name: str, folder: str) -> str:
-    """Return the path of a program. Raise LaunchError if it does not exist."""
-    if found := _look_for(name, folder):
+    """Return the path of a program; `python` is this interpreter. Raise LaunchError if it does not exist."""
+    if found := sys.executable if name in ("python", "python3") else _look_for(name, folder):
         return found
     if os.sep in name:
         raise LaunchError(f"{name} does not exist or is not executable.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import os
 import re
 import sys
 import time
@@ -16,10 +15,9 @@ from IPython.display import display
 from gpu_magic.errors import LaunchError, show_as
 from gpu_magic.gpus.choice import gpu_notes
 from gpu_magic.interrupts import defer_interrupts
-from gpu_magic.launch.launch import prepare
+from gpu_magic.launch.launch import Script, prepare
 from gpu_magic.launch.output import RankFolds, RankLines
 from gpu_magic.launch.process import is_full
-from gpu_magic.launch.script import make_script
 from gpu_magic.launch.task import Task
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.tasks import VERBS, tasks
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from gpu_magic.launch.output import Output
-    from gpu_magic.launch.script import Script
     from gpu_magic.process.tasks import BackgroundTask
 
     Show = Callable[[Iterable[tuple[Output, str]]], None]  # gets new output; called many times a second
@@ -41,10 +38,10 @@ if TYPE_CHECKING:
 __all__ = ["GpuLaunchMagic", "GpuTasksMagic"]
 
 # Programs that replace $NAME and {…} themselves.
-_HAVE_THEIR_OWN = ("sh", "bash", "dash", "zsh", "fish", "awk", "gawk", "mawk", "perl")
-_LINE_AGAIN = 1.0  # seconds between two updates of the line above the output
-_JOIN_AGAIN = 0.5  # seconds between two checks whether a task has ended
-_MOST_SHOWN = 1 << 20  # bytes of a task's output
+_INTERPRETERS = ("sh", "bash", "dash", "zsh", "fish", "awk", "gawk", "mawk", "perl")
+_LINE_SECONDS = 1.0  # between two updates of the line above the output
+_JOIN_SECONDS = 0.5  # between two checks whether a task has ended
+_MAX_BYTES = 1 << 20  # of a task's output
 
 
 class GpuLaunchMagic:
@@ -73,7 +70,15 @@ class GpuLaunchMagic:
         with all that it started.
         """
         options = read_command("%gpu_launch", line)
-        script = self._script(options, cell)
+        if cell is not None and not options.command:
+            raise LaunchError("No program is named to run the cell. Try %%gpu_launch torchrun")
+        script = None
+        if cell is not None:
+            _check_code(cell)
+            # The number in the prompt of the running cell. Since IPython 9, `execution_count` is one ahead.
+            manager = self._shell.history_manager
+            number = len(manager.input_hist_raw) - 1 if manager else self._shell.execution_count
+            script = Script(f"cell_{number}.py", cell)
         if options.background:
             tasks.check_name(options.background)
         with waiting_line() as show:
@@ -91,33 +96,20 @@ class GpuLaunchMagic:
         try:
             task.start()
             _print_notes(task, options, line)
-            self._run(script, task, options)
+            self._run(task, is_kept=options.keep)
         finally:
             task.stop()  # after an error or an interrupt before `_run`
             task.files.remove()
 
-    def _script(self, options: SimpleNamespace, cell: str | None) -> Script | None:
-        """Return the cell as a script, with its input variables. None: there is no cell."""
-        given, wanted = getattr(options, "in"), options.out
-        if cell is None:
-            if given or wanted:
-                raise LaunchError("--in and --out need a cell. Try %%gpu_launch --in lr torchrun")
-            return None
-        if not options.command:
-            raise LaunchError("No program is named to run the cell. Try %%gpu_launch torchrun")
-        if wanted and options.background:
-            raise LaunchError("--out does not go with --background, which does not wait for the end.")
-        return make_script(self._shell, cell, given or "", wanted or "")
-
-    def _run(self, script: Script | None, task: Task, options: SimpleNamespace) -> None:
-        """Show a task until it ends, end it on an interrupt, and set the variables that it returns."""
+    def _run(self, task: Task, *, is_kept: bool) -> None:
+        """Show a task until it ends, and end it on an interrupt."""
         interrupt: KeyboardInterrupt | None = None
-        problem = ""
+        in_kernel = hasattr(self._shell, "kernel")
         try:
-            with _view(task, in_kernel=hasattr(self._shell, "kernel")) as show:
+            with _view(task, in_kernel=in_kernel) as show:
                 while True:
                     try:
-                        for pieces in task.follow(cut=True):
+                        for pieces in task.follow(cut=True, folds=in_kernel):
                             show(pieces)
                         break
                     except KeyboardInterrupt as error:
@@ -125,70 +117,64 @@ class GpuLaunchMagic:
                         task.interrupt()
         finally:
             task.stop()  # after an error of gpu_magic, or an interrupt before `follow`
-            if script and script.wanted:
-                processes = len(task.devices) if options.each else None
-                problem = self._take_back(script, task.files.path, processes)
             was_cut = any(output.was_cut for output in task.outputs)
-            if was_cut and not options.keep and is_full(task.files.path):
+            if was_cut and not is_kept and is_full(task.files.path):
                 print("Its files are removed because they fill the disk. To keep them, add --keep")
-            elif was_cut or options.keep:
+            elif was_cut or is_kept:
                 print(f"Its files are in {task.files.keep()}")
         if interrupt:
             raise interrupt
         task.check()
-        if problem:
-            raise LaunchError(problem)
 
-    def _take_back(self, script: Script, folder: Path, processes: int | None) -> str:
-        """Set the returned variables, also after a failure, because they can be hours of work.
 
-        Return why the variables cannot be read. Empty if they can be read.
-        """
-        try:
-            returned = script.returned(folder, processes)
-        except LaunchError as error:
-            return str(error)
-        self._shell.user_ns.update(returned)
-        if missing := [name for name in script.wanted if name not in returned]:
-            print(f"{', '.join(missing)} did not come back because the cell did not reach its end.")
-        return ""
+def _check_code(cell: str) -> None:
+    """Raise LaunchError if a cell is not a Python script."""
+    try:
+        # An empty line replaces the magic's line, so that line numbers are those of the cell.
+        compile(f"\n{cell}", "cell", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise LaunchError(f"The cell is not a Python script: {_reason(error, cell)}.") from None
+
+
+def _reason(error: Exception, cell: str) -> str:
+    if isinstance(error, RecursionError | MemoryError):
+        return "it is nested too deeply"
+    if not isinstance(error, SyntaxError) or not error.lineno:
+        return str(error)
+    line = "".join(cell.splitlines()[error.lineno - 2 : error.lineno - 1]).strip()
+    if line.startswith(("%", "!")):
+        return f"magics and shell commands do not run in it ({line} in line {error.lineno})"
+    return f"{error.msg} in line {error.lineno}"
 
 
 @contextmanager
 def _view(task: Task, *, in_kernel: bool) -> Iterator[Show]:
     """Yield a function that shows a task's new output. Show the outcome at the end of the block."""
-    if in_kernel and task.has_ranks:  # a tab for each rank; at the end, folds that stay in the notebook
-        from gpu_magic.launch.rank_tabs import RankTabs  # loads ipywidgets
-
-        tabs = RankTabs(task)
-        handle = display(tabs.bundle(), raw=True, display_id=True)
-        try:
-            yield tabs.show
-        finally:
-            tabs.close()
-            handle.update(_text(task), raw=True)
-            display(RankFolds(task.outputs, task.first_failure))
-        return
-    lines = RankLines(sys.stdout, has_ranks=task.has_ranks)
-    if not in_kernel:
-        yield lines.show
-        lines.end()
-        if not task.has_failed:  # otherwise an error shows it
-            print(task)
-        return
-    handle, due = display(_text(task), raw=True, display_id=True), time.monotonic() + _LINE_AGAIN
+    lines, due = RankLines(sys.stdout, has_ranks=task.has_ranks), time.monotonic() + _LINE_SECONDS
+    handle = display(_text(task), raw=True, display_id=True) if in_kernel else None
 
     def show(pieces: Iterable[tuple[Output, str]]) -> None:
         nonlocal due
         lines.show(pieces)
-        if time.monotonic() >= due:
+        if handle and time.monotonic() >= due:
             handle.update(_text(task), raw=True)
-            due = time.monotonic() + _LINE_AGAIN
+            due = time.monotonic() + _LINE_SECONDS
 
     try:
         yield show
     finally:
-        handle.update(_text(task), raw=True)
+        lines.end()
+        if handle:
+            handle.update(_text(task), raw=True)
+            _display_folds(task)
+    if not handle and not task.has_failed:  # otherwise an error shows it
+        print(task)
+
+
+def _display_folds(task: Task) -> None:
+    folds = RankFolds(list(filter(task.is_folded, task.outputs)), task.first_failure)
+    if folds.texts:
+        display(folds)
 
 
 def _text(task: Task) -> dict[str, str]:
@@ -199,23 +185,22 @@ def _print_notes(task: Task, options: SimpleNamespace, line: str) -> None:
     """Print who else uses the GPUs of a command, and which of its words are passed literally."""
     is_chosen = options.gpus is not None or options.count is not None or variables_now().name_gpus
     about_gpus = gpu_notes(task.devices, "To choose GPUs, add --gpus 0,1", is_chosen=is_chosen)
-    for note in filter(None, (task.simulation, *about_gpus, *_literals(options, line))):
+    for note in filter(None, (task.simulation, *about_gpus, *_literals(task, options, line))):
         print(note)
 
 
-def _literals(options: SimpleNamespace, line: str) -> Iterator[str]:
+def _literals(task: Task, options: SimpleNamespace, line: str) -> Iterator[str]:
     """Yield a note about each word that is passed literally, but that a shell or IPython would replace."""
     command = options.command
-    if not command or Path(command[0]).name in _HAVE_THEIR_OWN:
+    if not command or Path(command[0]).name in _INTERPRETERS:
         return
     for word in line.split():
         if word not in command[1:]:  # for example in quotes
             continue
-        # pathlib raises for `~nobody`, and accepts no absolute pattern.
-        pattern = os.path.join(os.path.expanduser(options.cwd or "."), word)  # noqa: PTH111, PTH118
+        is_pattern = glob.has_magic(word) and any(glob.iglob(word, root_dir=task.folder))  # noqa: PTH207 - also absolute
         if re.search(r"(?<!\$)\{[A-Za-z_]\w*\}", word):
             yield f"%gpu_launch passes {word!r} literally; IPython replaces {{names}} if all are variables."
-        elif re.search(r"\$\{?[A-Za-z_]", word) or (glob.has_magic(word) and any(glob.iglob(pattern))):  # noqa: PTH207
+        elif is_pattern or re.search(r"\$\{?[A-Za-z_]", word):
             yield f"%gpu_launch passes {word!r} literally; no shell runs. To start one: bash -c '…'"
 
 
@@ -272,12 +257,12 @@ class GpuTasksMagic:
         for task in found:
             if not isinstance(task, Task):
                 continue
-            if self._in_kernel and task.has_ranks:
-                display(RankFolds(task.outputs, task.first_failure))
-                continue
-            lines = RankLines(sys.stdout, has_ranks=task.has_ranks)
-            lines.show((output, output.tail(_MOST_SHOWN // len(task.outputs))) for output in task.outputs)
+            lines, most = RankLines(sys.stdout, has_ranks=task.has_ranks), _MAX_BYTES // len(task.outputs)
+            as_lines = (one for one in task.outputs if not (self._in_kernel and task.is_folded(one)))
+            lines.show((output, output.tail(most)) for output in as_lines)
             lines.end()
+            if self._in_kernel:
+                _display_folds(task)
 
 
 def _join(waited: Sequence[BackgroundTask]) -> None:
@@ -285,7 +270,7 @@ def _join(waited: Sequence[BackgroundTask]) -> None:
     __tracebackhide__ = True
     try:
         for task in waited:
-            while not task.join(_JOIN_AGAIN):  # Python can miss an interrupt at the start of a wait
+            while not task.join(_JOIN_SECONDS):  # Python can miss an interrupt at the start of a wait
                 pass
     except KeyboardInterrupt as interrupt:
         running = ", ".join(task.name for task in waited if task.is_running)

@@ -1,4 +1,4 @@
-"""The output of a command: read in pieces from files, and shown as lines or as one fold per rank."""
+"""The output of a command: read in pieces from files, and shown as lines or in folds."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-__all__ = ["Output", "RankFolds", "RankLines", "as_pre", "last_traceback"]
+__all__ = ["Output", "RankFolds", "RankLines", "last_traceback"]
 
-_MOST_KEPT = 1 << 20  # bytes of a file that `text` returns
-_PIECE = 4 << 20  # bytes
+_MAX_TEXT_BYTES = 1 << 20  # of a file that `text` returns
+_PIECE_BYTES = 4 << 20
 _LONGEST_LINE = 4096  # bytes, or characters of an unfinished line
-_MOST_SHOWN = 256 << 10  # bytes of all ranks in folds, which stay in the notebook and grow as HTML
+_MAX_FOLDED_BYTES = 256 << 10  # of all ranks in folds, which stay in the notebook and grow as HTML
 _TRACEBACK = "Traceback (most recent call last):"
 _COLORS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # ECMA-48's control sequences
 
@@ -82,7 +82,7 @@ class Output:
     @property
     def text(self) -> str:
         """The output, or the end of long files."""
-        return "".join(_read(file, 0, _MOST_KEPT)[0].decode(errors="replace") for file in self._find())
+        return "".join(_read(file, 0, _MAX_TEXT_BYTES)[0].decode(errors="replace") for file in self._find())
 
     def tail(self, most: int) -> str:
         """Return the output. If it has more than `most` bytes: a line about missing bytes, and the end."""
@@ -108,7 +108,7 @@ def _read(file: Path, start: int, most: int | None) -> tuple[bytes, int]:
             stream.seek(start + missing)
             if missing:  # from the start of a line, if there is one (progress bars write no newline)
                 missing += len(stream.readline(min(most or 0, _LONGEST_LINE)))
-            return stream.read(_PIECE if most is None else most), missing
+            return stream.read(_PIECE_BYTES if most is None else most), missing
     except OSError:
         return b"", 0
 
@@ -184,42 +184,40 @@ def _last_state(line: str) -> str:
 
 
 class RankFolds:
-    """The output of a command, with one fold per rank, as it stays in a notebook.
+    """The output of ranks, a fold for each, as it stays in a notebook.
 
-    `failure` is the rank that failed first, and its traceback. The fold of that rank, or else of rank 0, is
-    at the top and open. `str` returns the lines of one rank after the other, each with the rank's number.
+    `failure` is the rank that failed first, and its traceback. Its fold is at the top and open. `str` returns
+    the lines of one rank after the other, each with the rank's number.
     """
 
     def __init__(self, outputs: Sequence[Output], failure: tuple[Output, str] | None) -> None:
-        self._texts = [(one, text) for one in outputs if (text := one.tail(_MOST_SHOWN // len(outputs)))]
+        most = _MAX_FOLDED_BYTES // max(1, len(outputs))
+        self.texts = [(output, text) for output in outputs if (text := output.tail(most))]
         self._failure = failure
 
     def __str__(self) -> str:
         text = io.StringIO()
         lines = RankLines(text, has_ranks=True)
-        for output, written in self._texts:
+        for output, written in self.texts:
             lines.add(output.label, written)
             lines.end()
         return text.getvalue()
 
     def _repr_html_(self) -> str:
         failed, traceback = self._failure or (None, "")
-        ranks = sorted(self._texts, key=lambda one: (one[0] is not failed, not one[0].is_rank))
         folds = []
-        for place, (output, text) in enumerate(ranks):
-            what = counted(len(text.rstrip("\n").split("\n")), "line")
+        for output, text in sorted(self.texts, key=lambda one: one[0] is not failed):
+            is_open, what = "", counted(len(text.rstrip("\n").split("\n")), "line")
             if output is failed:
-                what = _COLORS.sub("", traceback).splitlines()[-1]
-            summary = f"<summary>{escape(f'{output.title} · {what}')}</summary>"
-            body = f'<div style="max-height: 24em; overflow: auto">{as_pre(text)}</div>'
-            folds.append(f"<details{'' if place else ' open'}>{summary}{body}</details>")
+                is_open, what = " open", _COLORS.sub("", traceback).splitlines()[-1]
+            # Without colors, and with only the last state of progress bars.
+            lines = map(_last_state, _COLORS.sub("", text).split("\n"))
+            folds.append(
+                f"<details{is_open}><summary>{escape(f'{output.title} · {what}')}</summary>"
+                f'<div style="max-height: 24em; overflow: auto"><pre style="margin: 0">'
+                f"{escape(chr(10).join(lines))}</pre></div></details>"
+            )
         return "".join(folds)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/plain": str(self).rstrip("\n"), "text/html": self._repr_html_()}
-
-
-def as_pre(text: str) -> str:
-    """Return a rank's output as HTML, without colors, and with only the last state of progress bars."""
-    lines = (_last_state(line) for line in _COLORS.sub("", text).split("\n"))
-    return f'<pre style="margin: 0">{escape(chr(10).join(lines))}</pre>'

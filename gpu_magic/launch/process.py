@@ -110,13 +110,13 @@ class Guarded:
 
     def interrupt(self) -> None:
         """Interrupt the command as Ctrl-C does. Remaining processes get TERM after 2 s, KILL after 5 s."""
-        self._tell(b"i")
+        self._send(b"i")
 
     def end(self) -> None:
         """Send TERM to all processes of the command, and KILL 3 s later."""
-        self._tell(b"t")
+        self._send(b"t")
 
-    def _tell(self, what: bytes) -> None:
+    def _send(self, what: bytes) -> None:
         with self._lock, suppress(OSError):
             if not self.has_ended:
                 os.write(self._control, what)

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Task"]
 
-_LOOK_AGAIN = 1.0  # seconds between two readings of the GPUs
-_READ_AGAIN = 0.1  # seconds between two readings of the output
+_USE_SECONDS = 1.0  # between two readings of the GPUs
+_OUTPUT_SECONDS = 0.1  # between two readings of the output
 # Bytes that `follow` yields at once, and how many more each time, because a Jupyter server drops output above
 # 1 MB a second.
-_MOST_AT_ONCE = 512 << 10
-_MORE = 48 << 10
+_MAX_BYTES = 512 << 10
+_ADDED_BYTES = 48 << 10
 _log = logging.getLogger("gpu_magic.launch")
-_unclear: list[Claims] = []  # of commands that may still run; they end with this process
+_kept_claims: list[Claims] = []  # of lost commands, which may still run; they end with this process
 
 
 class Task(BackgroundTask):
@@ -77,6 +77,7 @@ class Task(BackgroundTask):
         self.simulated = session.reader.simulated  # the profile of a simulated machine; empty for a real one
         self._mark = simulated_mark(self.simulated)
         self._guarded: list[Guarded] = []
+        self._first_failed: int | None = None  # the number of the first of several processes that failed
         self._ended, self._was_stopped = threading.Event(), False
         self._began, self._seconds = time.monotonic(), 0.0
         # By UUID: the utilization in percent and the command's memory in bytes; the peak of that memory.
@@ -89,14 +90,21 @@ class Task(BackgroundTask):
 
         The shell must not have the variables that the launch removes.
         """
-        folder = self._commands[0].folder
-        lines = [] if folder == str(Path.cwd()) else [f"cd {shlex.quote(folder)}"]
+        lines = [] if self.folder == str(Path.cwd()) else [f"cd {shlex.quote(self.folder)}"]
         for command in self._commands:
-            given = command.variables.items()
-            set_for_it = [f"{name}={shlex.quote(value)}" for name, value in given if value is not None]
-            lines.append(" ".join([*set_for_it, shlex.join(command.argv())]))
+            variables = [
+                f"{name}={shlex.quote(value)}"
+                for name, value in command.variables.items()
+                if value is not None
+            ]
+            lines.append(" ".join([*variables, shlex.join(command.words)]))
         lines += [f"# {self.simulation}"] if self.simulation else []
         return "\n".join(lines)
+
+    @property
+    def folder(self) -> str:
+        """The command's working directory."""
+        return self._commands[0].folder
 
     @property
     def gpu_variables(self) -> list[dict[str, str]]:
@@ -111,8 +119,9 @@ class Task(BackgroundTask):
         """A sentence, if its GPUs are SIMULATED: the command itself can run on real GPUs. Else empty."""
         if not self._mark:
             return ""
-        mask = f"{MASK}={' or '.join(variables[MASK] for variables in self.gpu_variables)}"
-        return f"{self._mark}GPUs do not exist. The command runs with {mask} and can use real GPUs."
+        masks = [variables[MASK] for variables in self.gpu_variables if MASK in variables]
+        how = f"with {MASK}={' or '.join(masks)}" if masks else f"without {MASK}"
+        return f"{self._mark}GPUs do not exist. The command runs {how} and can use real GPUs."
 
     def start(self, name: str = "launch", *, is_attached: bool = False) -> Task:
         """Start the command, once. Return the task.
@@ -142,22 +151,24 @@ class Task(BackgroundTask):
     def _start(self, command: Command, number: int, *, is_attached: bool) -> None:
         label = str(number) if len(self._commands) > 1 else ""
         logs, console = self.files.path / f"ranks{label}", self.files.path / f"output{label}.log"
-        is_ours = is_attached and not command.ranks and not label
+        command = command.with_rank_files(str(logs))
+        patterns = command.rank_files.patterns if command.rank_files else ()
+        writes_here = is_attached and not patterns and not label
         self._guarded.append(
             Guarded(
-                command.argv(str(logs) if command.ranks else ""),
-                {**command.environment, **command.logging_variables},
+                command.words,
+                command.environment,
                 command.folder,
-                None if is_ours else console,
+                None if writes_here else console,
                 str(self.files.path),
                 has_input=is_attached,
             )
         )
-        title, is_rank = f"Process {label}" if label else "Launcher", bool(label) and not command.ranks
+        title, is_rank = f"Process {label}" if label else "Launcher", bool(label) and not patterns
         self.outputs.append(Output(label, title, lambda: [console], is_rank=is_rank, process=number))
-        for rank in range(command.ranks):
+        for rank in range(len(command.gpus) if patterns else 0):
             title, before = (f"Process {label}, rank {rank}", f"{label}.") if label else (f"Rank {rank}", "")
-            find = partial(_files, logs, [pattern.format(rank=rank) for pattern in command.logs])
+            find = partial(_files, logs, [pattern.format(rank=rank) for pattern in patterns])
             self.outputs.append(Output(f"{before}{rank}", title, find, process=number))
 
     @property
@@ -213,24 +224,33 @@ class Task(BackgroundTask):
         """The most memory of the command on each GPU, in bytes. gpu_magic reads it once a second."""
         return {device: peak for device in self.devices if (peak := self._peaks.get(device.identity))}
 
-    def follow(self, *, cut: bool) -> Iterator[list[tuple[Output, str]]]:
+    def is_folded(self, output: Output) -> bool:
+        """Return whether a notebook shows an output in a fold at the end, and not as lines at once.
+
+        Lines are for rank 0, the first process that has failed, and launchers.
+        """
+        return output.is_rank and output is not self.ranks[0] and output.process != self._first_failed
+
+    def follow(self, *, cut: bool, folds: bool = False) -> Iterator[list[tuple[Output, str]]]:
         """Yield new output ten times a second, until the command ends.
 
-        With `cut`, output that is too long for a page is left out.
+        With `cut`, output that is too long for a page is left out. With `folds`, so is folded output.
         """
-        most = _MOST_AT_ONCE
+        most = _MAX_BYTES
         while True:
             has_ended = not self.is_running
             pieces = []
             for output in self.outputs:
-                if text := output.read(max(most, _MORE // len(self.outputs)) if cut else None):
+                if folds and self.is_folded(output):
+                    continue
+                if text := output.read(max(most, _ADDED_BYTES // len(self.outputs)) if cut else None):
                     most -= len(text)
                     pieces.append((output, text))
             yield pieces
             if has_ended and (cut or not pieces):
                 return
-            most = min(_MOST_AT_ONCE, max(0, most) + _MORE)
-            self._ended.wait(_READ_AGAIN)
+            most = min(_MAX_BYTES, max(0, most) + _ADDED_BYTES)
+            self._ended.wait(_OUTPUT_SECONDS)
 
     @public
     def wait(self, timeout: float | None = None) -> int:
@@ -338,21 +358,28 @@ class Task(BackgroundTask):
         figures += [] if used is UNKNOWN else [bytes_text(used)]
         return f"{self._mark}{device.label}: {', '.join(figures)}"
 
+    def _read_reports(self, running: selectors.BaseSelector) -> None:
+        """Read the guardians' reports, and the GPUs once a second, until all processes have ended."""
+        next_use = 0.0
+        while running.get_map():
+            for key, _ in running.select(max(0.0, next_use - time.monotonic())):
+                number, one = key.data
+                one.read_report()
+                if one.code and self._first_failed is None and self._commands[1:]:
+                    self._first_failed = number
+                if one.has_ended:
+                    running.unregister(key.fd)
+            if time.monotonic() >= next_use and running.get_map():
+                next_use = time.monotonic() + _USE_SECONDS
+                self.look()
+
     def _watch(self, causes: Causes) -> None:
-        """Read the guardians' reports, and the GPUs, until all processes have ended."""
+        """Follow the processes to their end. Then find why they failed, and release the claims."""
         try:
             with selectors.DefaultSelector() as running:
-                for one in self._guarded:
-                    running.register(one.report, selectors.EVENT_READ, one)
-                look_at = 0.0
-                while running.get_map():
-                    for key, _ in running.select(max(0.0, look_at - time.monotonic())):
-                        key.data.read_report()
-                        if key.data.has_ended:
-                            running.unregister(key.fd)
-                    if time.monotonic() >= look_at and running.get_map():
-                        look_at = time.monotonic() + _LOOK_AGAIN
-                        self.look()
+                for number, one in enumerate(self._guarded):
+                    running.register(one.report, selectors.EVENT_READ, (number, one))
+                self._read_reports(running)
             self._seconds = time.monotonic() - self._began
             console = "".join(output.text for output in self.outputs if not output.is_rank)
             self.causes = causes.find([one.code for one in self._guarded], console)
@@ -365,7 +392,7 @@ class Task(BackgroundTask):
                 while not one.has_ended:
                     one.read_report()
             if self._is_lost:
-                _unclear.append(self._claims)
+                _kept_claims.append(self._claims)
             else:
                 self._claims.release()
             with suppress(OSError):

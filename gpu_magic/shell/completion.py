@@ -99,7 +99,7 @@ def _is_open(code: str) -> bool:
 def _value_of(shell: Any, magic: str, option: str, word: str) -> Offers:
     """Complete the value of the option before it."""
     *named, piece = word.split(",")
-    if option in ("--in", "--loss"):
+    if option == "--loss":
         return _offer(piece, _variables(shell, piece, named), "value")
     offers = _gpus(piece, is_first=False) if named and option == "--gpus" else _values(magic, option)
     return _offer(piece, _without(named, offers), "value")

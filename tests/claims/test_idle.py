@@ -104,9 +104,10 @@ def test_a_cell_in_the_background_is_work(notebook: InteractiveShell, folder: Pa
     until(lambda: mode(folder) == AT_REST)
 
 
-def test_a_command_in_the_background_is_work(notebook: InteractiveShell, folder: Path) -> None:
+@pytest.mark.parametrize("gpus", ["--gpus 2", ""])
+def test_a_command_in_the_background_is_work(notebook: InteractiveShell, folder: Path, gpus: str) -> None:
     (own,) = folder.iterdir()
-    run(notebook, "%gpu_launch --gpus 2 --background one sleep 600")
+    run(notebook, f"%gpu_launch {gpus} --background one sleep 600")
     (of_command,) = set(folder.iterdir()) - {own}
     assert stat.S_IMODE(of_command.stat().st_mode) == AT_WORK
     rests_since = own.stat().st_ctime_ns

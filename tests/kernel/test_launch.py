@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,14 +11,10 @@ from uuid import uuid4
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.machine import CARDS, Driver
-from tests.native import SOURCES
 from tests.processes import marked, sees_processes, until, using
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.kernel.conftest import Kernel
 
 LOAD = "%load_ext gpu_magic"
@@ -53,10 +50,9 @@ def test_the_traceback_of_the_rank_that_failed_comes_with_the_error(kernel: Kern
     )
     kernel.run(f'open("fails.py", "w").write("{code}")')
     reply = kernel.run("%gpu_launch -n 2 torchrun fails.py")
-    assert {"[0] I am 0", "[1] I am 1"} <= set(reply.text.splitlines())
-    assert re.search(
-        r"<summary>Rank 1 · ValueError: boom</summary>.*<summary>Rank 0 · 1 line<", reply.html, re.DOTALL
-    )
+    assert "[0] I am 0\n" in reply.stdout
+    assert "[1] I am 1\n" in reply.text
+    assert reply.html.startswith("<details open><summary>Rank 1 · ValueError: boom</summary>")
     first, *_, error, empty, last = reply.errors[0].splitlines()
     assert (first, error, empty) == ("Rank 1:", "ValueError: boom", "")
     assert last.startswith("torchrun fails.py: failed with exit code 1")
@@ -71,25 +67,39 @@ def test_an_interrupt_ends_the_command(kernel: Kernel, tmp_path: Path) -> None:
     assert kernel.run("1 + 1").text == "2"
 
 
-def test_what_lies_on_a_gpu_is_not_handed_over(start_kernel: Callable[..., Kernel]) -> None:
-    kernel = start_kernel(PYTHONPATH=f"{ROOT}:{SOURCES / 'standin'}")
-    kernel.run(f"{LOAD}\nimport cupy\nx = [cupy.ones(3)]")
-    says = "x is on cuda:0, but can only be handed over on the CPU. Move it there first."
-    assert says in kernel.run("%%gpu_launch -n 1 --in x python\nprint('started')").stderr
-    code = "import cupy\nx = [cupy.ones(3)]"
-    assert says in kernel.run(f"%%gpu_launch -n 1 --out x python\n{code}").stdout
-    kernel.run("def total(): return sum(x)")
-    says = "total uses what is on cuda:0, but can only be handed over on the CPU. Move it there first."
-    assert says in kernel.run("%%gpu_launch -n 1 --in total python\nprint('started')").stderr
-
-
-def test_ranks_of_a_task_are_shown_one_after_the_other(kernel: Kernel) -> None:
+def test_ranks_of_a_task_are_shown_as_lines_and_folds(kernel: Kernel) -> None:
     kernel.run(LOAD)
-    kernel.run("%gpu_launch --background sweep -n 2 --each python -c \"print('first'); print('second')\"")
+    kernel.run("%gpu_launch --background sweep -n 3 --each python -c \"print('first'); print('second')\"")
     kernel.run("%gpu_tasks wait sweep")
     reply = kernel.run("%gpu_tasks sweep")
-    assert reply.text.splitlines() == ["[0] first", "[0] second", "[1] first", "[1] second"]
-    assert reply.html.count("<details") == 2
+    assert reply.stdout.splitlines()[:2] == ["[0] first", "[0] second"]
+    assert reply.text == "[1] first\n[1] second\n[2] first\n[2] second"
+    assert reply.html.count("<details>") == 2
+
+
+def test_rank_0_and_the_process_that_fails_first_are_shown_while_they_run(
+    kernel: Kernel, tmp_path: Path
+) -> None:
+    code = (
+        "import os, time\n"
+        "print('I am', os.environ['GPU_MAGIC_INDEX'], flush=True)\n"
+        "if os.environ['GPU_MAGIC_INDEX'] == '2': raise ValueError('boom')\n"
+        "while not os.path.exists('go-on'): time.sleep(0.05)\n"
+    )
+    heard = []
+
+    def go_on() -> None:
+        until(lambda: "[0] I am 0\n" in kernel.heard and "[2] ValueError: boom\n" in kernel.heard)
+        heard.append(kernel.heard)
+        (tmp_path / "go-on").touch()
+
+    kernel.run(LOAD)
+    waiting = threading.Thread(target=go_on)
+    waiting.start()
+    reply = kernel.run(f"%%gpu_launch -n 4 --each python\n{code}")
+    waiting.join()
+    assert not re.search(r"\[[13]\]", heard[0])
+    assert re.findall(r"<summary>(.*?)</summary>", reply.html) == ["Process 1 · 1 line", "Process 3 · 1 line"]
 
 
 @sees_processes

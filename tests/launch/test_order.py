@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -13,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gpu_magic
+from gpu_magic.errors import LaunchError
 from gpu_magic.launch.launch import prepare
 from gpu_magic.shell.arguments import read_words
 from gpu_magic.testing import simulate, start_cuda
+from tests.processes import until
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -83,7 +86,7 @@ def test_a_launcher_is_told_by_its_path(machine: Path) -> None:
     torchrun = str(Path(sys.executable).with_name("torchrun"))
     python = "python{}.{}".format(*sys.version_info)
     for launcher in ([torchrun], [python, "-m", "torch.distributed.run"]):
-        assert "--nproc-per-node=2 show.py" in shell_lines("--gpus", "3,1", *launcher, "show.py")
+        assert " PET_NPROC_PER_NODE=2 " in shell_lines("--gpus", "3,1", *launcher, "show.py")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +99,7 @@ def test_a_launcher_is_told_by_its_path(machine: Path) -> None:
         ("python -um package", "-um package"),
         (
             "python -u -m torch.distributed.run show.py",
-            "-u -m torch.distributed.run --standalone --nproc-per-node=2",
+            "-u -m torch.distributed.run show.py",
         ),
         ("python -m accelerate.commands.launch show.py", "-m accelerate.commands.launch --multi_gpu"),
         ("python -V", "-V"),
@@ -108,10 +111,42 @@ def test_python_s_own_options_are_read_as_python_does(machine: Path, typed: str,
     assert f"{sys.executable} {start}" in shell_lines("--gpus", "0,1", *typed.split())
 
 
-def test_an_abbreviated_flag_of_a_launcher_is_that_flag(machine: Path) -> None:
+def test_an_abbreviated_flag_of_torchrun_is_that_flag(machine: Path) -> None:
+    (machine / "show.py").write_text(SCRIPT)
+    ranks = seen(gpu_magic.launch("torchrun --stand --nproc_per 2 show.py", gpus="3,1"))
+    assert [rank["WORLD_SIZE"] for rank in ranks] == ["2", "2"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "adds"),
+    [
+        ("", "PET_NPROC_PER_NODE=2 PET_STANDALONE=1 "),
+        ("--master_p 29500", "PET_NPROC_PER_NODE=2 "),
+        ("--rdzv-end=host:1 --nproc gpu", "PET_NPROC_PER_NODE=2 "),
+    ],
+)
+def test_torchrun_gets_variables_for_flags_that_are_not_typed(machine: Path, flags: str, adds: str) -> None:
     (machine / "show.py").touch()
-    line = shell_lines("--gpus", "3,1", "torchrun", "--stand", "--nproc_per", "2", "show.py")
-    assert "/torchrun --nproc-per-node=2 --stand show.py\n" in line
+    line = shell_lines("--gpus", "3,1", "torchrun", *flags.split(), "show.py").splitlines()[0]
+    assert re.findall(r"PET_\S+ ", line) == [f"{one} " for one in adds.split()]
+    assert "nproc" not in line
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--multi_gpu --mixed_precision bf16",
+        "--a_new_switch",  # of a later version
+        "--a-new-flag 3 --quiet",
+        "--config_file named.yaml --debug",
+    ],
+)
+def test_a_script_is_found_behind_flags_of_accelerate(machine: Path, flags: str) -> None:
+    (machine / "show.py").touch()
+    with pytest.raises(LaunchError, match=r"There is no script .*/other\.py"):
+        shell_lines("accelerate", "launch", *flags.split(), "other.py", "show.py")
+    assert f" {flags} show.py 1\n" in shell_lines("accelerate", "launch", *flags.split(), "show.py", "1")
+    assert f" {flags} -m package\n" in shell_lines("accelerate", "launch", *flags.split(), "-m", "package")
 
 
 def test_deepspeed_is_told_a_port_that_no_other_socket_is_given(machine: Path) -> None:
@@ -148,6 +183,41 @@ def test_what_is_chosen_is_what_a_command_gets(machine: Path) -> None:
     gpu_magic.choose("6,2,4")
     both = [gpu_magic.launch("printenv CUDA_VISIBLE_DEVICES", count=count) for count in (None, 2)]
     assert [task.wait() or task.output for task in both] == ["6,2,4\n", "6,2\n"]
+
+
+@pytest.mark.parametrize(
+    ("mask", "gpus"),
+    [(None, [*range(8)]), ("3,1", [3, 1]), (" 5, 2", [5, 2]), ("2,0,-1,4", [2, 0])],
+)
+def test_a_launch_without_gpus_passes_the_variables_on(
+    mask: str | None, gpus: list[int], tmp_path: Path
+) -> None:
+    """They are not written again, and the GPUs that they mean are those that are shown and counted."""
+    script = tmp_path / "show.py"
+    script.touch()
+    with simulate("8xA100-80GB", mask=mask):
+        task = gpu_magic.launch(["sh", "-c", "echo \"'${CUDA_VISIBLE_DEVICES-unset}'\"; sleep 600"])
+        try:
+            assert [device.index for device in task.devices] == gpus
+            until(lambda: task.output)
+            assert task.output == f"'{'unset' if mask is None else mask}'\n"
+        finally:
+            task.stop()
+        assert f"PET_NPROC_PER_NODE={len(gpus)} " in shell_lines("torchrun", str(script))
+        world = re.search(r"--world_info=(\S+)", shell_lines("deepspeed", str(script)))
+        assert world
+        assert json.loads(base64.urlsafe_b64decode(world[1])) == {"localhost": gpus}
+
+
+def test_after_a_change_that_cuda_did_not_see_a_command_gets_what_the_process_has(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu_magic.choose("1,4")
+    start_cuda()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
+    task = gpu_magic.launch("printenv CUDA_VISIBLE_DEVICES")
+    task.wait()
+    assert task.output == "1,4\n"
 
 
 @pytest.mark.parametrize(("ours", "got"), [(None, ""), ("0", "0\n"), ("1", "1\n")])
@@ -214,5 +284,5 @@ def test_a_reset_is_as_many_gpus_as_the_process_was_given(machine: Path) -> None
     """Its variable has no value: that was one rank, and an error with `each`."""
     lines = shell_lines("--gpus", "reset", "torchrun", "-m", "x")
     assert "CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 " in lines
-    assert "--nproc-per-node=8 " in lines
+    assert "PET_NPROC_PER_NODE=8 " in lines
     assert shell_lines("--gpus", "reset", "--each", "true").count("/true\n") == 8

@@ -13,7 +13,6 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
-import ipywidgets
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +21,6 @@ import gpu_magic
 from gpu_magic.errors import LaunchError
 from gpu_magic.launch.output import Output, RankLines, last_traceback
 from gpu_magic.launch.process import RunFolder
-from gpu_magic.launch.rank_tabs import RankTabs
 from tests.conftest import ROOT
 from tests.reliability.steps import Steps
 
@@ -203,19 +201,6 @@ def test_what_can_be_no_variable_is_a_line_and_leaves_nothing(machine: Path) -> 
     task = gpu_magic.launch("printenv N", count=1, env={"N": 4})
     task.wait()
     assert task.output == "4\n"
-
-
-def widgets() -> set[str]:
-    return set(ipywidgets.widgets.widget._instances)
-
-
-def test_tabs_leave_no_widget(machine: Path) -> None:
-    task = gpu_magic.launch("true", gpus="0-3", each=True)
-    task.wait()
-    RankTabs(task).close()
-    before = len(widgets())
-    RankTabs(task).close()
-    assert len(widgets()) == before
 
 
 def test_a_signal_without_a_name_is_told_by_its_number(machine: Path) -> None:

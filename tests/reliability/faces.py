@@ -50,9 +50,9 @@ def move(stage: Stage) -> None:
 
 
 def launch(stage: Stage) -> None:
-    """`%gpu_launch --gpus 3 sh -c 'echo $CUDA_VISIBLE_DEVICES'`, and a cell with a variable as a script"""
+    """`%gpu_launch --gpus 3 sh -c 'echo $CUDA_VISIBLE_DEVICES'`, and a cell as a script"""
     stage.type("%gpu_launch --gpus 3 sh -c 'echo sees $CUDA_VISIBLE_DEVICES'")
-    stage.type("%%gpu_launch --gpus 3 --in number python\nprint('number', number)")
+    stage.type("%%gpu_launch --gpus 3 python\nprint('number', 6 * 7)")
 
 
 def cluster(stage: Stage) -> None:

@@ -6,9 +6,9 @@ import tempfile
 from pathlib import Path
 
 from gpu_magic.errors import LaunchError
-from gpu_magic.launch.launchers import Command
+from gpu_magic.launch.launchers import Command, build
+from gpu_magic.launch.magic import _check_code
 from gpu_magic.launch.output import last_traceback
-from gpu_magic.launch.script import _check
 from gpu_magic.process.watch import _only_imports_from
 from tests.fuzzing.target import Target, check_refusal, text_of
 
@@ -21,7 +21,7 @@ def check_code(data: bytes) -> None:
     assert type(_only_imports_from(text, "torch")) is bool
     assert last_traceback(text) in ("", last_traceback(f"before\n{text}"))
     try:
-        _check(text, (), ("result",))
+        _check_code(text)
     except LaunchError as error:
         check_refusal(error)
 
@@ -37,8 +37,7 @@ def check_configuration(data: bytes) -> None:
             ["accelerate", "launch", "-m", "x"],
             {"HF_HOME": folder if named == "here" else named},
         )
-        command = Command(words, (), ["0", "1"], variables, folder)
-        command.tell()
+        command = build(Command((), ["0", "1"], folder, variables, words), ())
         assert {"--num_processes=2", "--gpu_ids=all"} <= set(command.start)
 
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.command_line import main
 from gpu_magic.errors import GpuMagicError
-from gpu_magic.launch.launch import prepare
-from gpu_magic.launch.script import _check, _names
+from gpu_magic.launch.launch import Script, prepare
 from gpu_magic.shell.arguments import names_of, read_command
 from gpu_magic.testing import simulate
 from tests.fuzzing.target import Target, check_line, check_refusal, fields_of, text_of
@@ -74,11 +73,10 @@ def check_launch_line(data: bytes) -> None:
     line, cell = fields_of(data, 2)
     try:
         options = read_command("%gpu_launch", line)
-        if cell:
-            _check(cell, _names(options.__dict__["in"] or ""), _names(options.out or ""))
+        script = Script("cell_1.py", cell) if cell else None
         options.dry_run, options.cwd, options.wait = True, _folder(), None
         with _own_machine():
-            task = prepare(options, names=names_of("%gpu_launch"))
+            task = prepare(options, names=names_of("%gpu_launch"), script=script)
             try:
                 # It can be typed in a shell: it has all words that were typed, or the launcher has them.
                 assert len(shlex.split(task.shell_lines)) >= len(options.command)
@@ -92,7 +90,7 @@ _WORDS = tuple(
     "--gpus -n --count --each --env --cwd --force --dry-run -- torchrun accelerate launch deepspeed python -m -c -V "
     "torch.distributed.run --nproc-per-node --nproc_per_node= --num_processes --gpu_ids --include --num_gpus "
     "--standalone --no-python --config_file train.py 3:1 2,0 none all GPU- reset A=1 CUDA_VISIBLE_DEVICES=0 . / ls ' \" \\\\ # | ; $x "
-    "--in --out --background --keep".split()
+    "--background --keep".split()
 )
 
 TARGETS = (
@@ -118,7 +116,7 @@ TARGETS = (
         (
             "-n 2 --env A='b c' torchrun -m x --lr 1e-3 # quick",
             "--gpus 2, 0 --each ls -l",
-            "--in lr,steps --out result python\nresult = lr",
+            "--each python\nresult = 1",
             "python -c 'print(1)'",
             "bash -c 'a | b'",
         ),
