@@ -10,8 +10,8 @@ import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpu_magic.cluster.pickling import NotPickled, pickled
 from gpu_magic.frameworks.private import private_of
-from gpu_magic.launch.pickling import NotPickled, pickled
 from gpu_magic.process.environment import set_variable
 
 if TYPE_CHECKING:

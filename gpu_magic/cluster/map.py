@@ -22,11 +22,11 @@ from tqdm import tqdm
 
 from gpu_magic.cluster.calls import Failure, call, forget, keep
 from gpu_magic.cluster.cluster import OUTPUT_SECONDS, about, capitalized, current_cluster
+from gpu_magic.cluster.pickling import NotPickled, pickled
 from gpu_magic.errors import CallFailed, ClusterError, show_as
 from gpu_magic.gpus.request import Named, parse
 from gpu_magic.gpus.select import vendor_of
 from gpu_magic.interrupts import defer_interrupts
-from gpu_magic.launch.pickling import NotPickled, pickled
 from gpu_magic.text import listed, printable, shortened
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING
 
-from gpu_magic.launch.pickling import pickled
+from gpu_magic.cluster.pickling import pickled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
