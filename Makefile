@@ -5,7 +5,6 @@
 # make check  linter, formatter, types
 # make constraints   renew tests/constraints.txt: the newest versions of everything; KEEP=torch==2.13.0 keeps one
 # make matrix the kernels' tests with the oldest and the newest versions, in .nox; ONLY=colab runs some of them
-# make fuzz   search for inputs that break a promise: ONLY="masks claims" some targets, MINUTES=60 for each
 # make docs   the documentation as a site, in build/site; without a network, warnings are errors
 # make bench  measurements, side by side with the alternatives; written to benchmarks/results.txt
 # make test-gpu   on a machine with an NVIDIA GPU: what the code relies on, and a report
@@ -33,7 +32,7 @@ KERNELS := build/kernels
 SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER -u PYTHONUNBUFFERED GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
 
 .PHONY: demo test test-all test-suite test-notebooks test-shared-server test-moving test-measuring test-start test-gpu gpu-kit needs check \
-    constraints matrix fuzz docs bench clean
+    constraints matrix docs bench clean
 
 demo: .venv-demo/installed
 	@.venv-demo/bin/python -c 'import pynvml; pynvml.nvmlInit()' 2>/dev/null || { \
@@ -92,10 +91,6 @@ check: .venv/installed
 
 matrix: .venv-matrix/installed
 	.venv-matrix/bin/nox $(if $(ONLY),--keywords '$(ONLY)')
-
-fuzz: .venv/installed
-	$(BIN)/python -m pip install --quiet atheris
-	$(BIN)/python -m tests.fuzzing $(ONLY) --minutes $(or $(MINUTES),10)
 
 docs: .venv-docs/installed
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build

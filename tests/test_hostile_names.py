@@ -11,7 +11,10 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import gpu_magic
 from gpu_magic.cluster.cluster import Engine, EngineTable
 from gpu_magic.devices.model import Claim, Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
 from gpu_magic.devices.problems import Cause, GpuCause, GpuProblem, Problem
@@ -31,8 +34,10 @@ from gpu_magic.process.guard import Guard
 from gpu_magic.process.mask import Variables
 from gpu_magic.process.watch import Start
 from gpu_magic.processes.processes import OwnProcess, OwnProcesses
+from gpu_magic.testing import simulate
 from gpu_magic.text import html_block
 from tests.conftest import ROOT
+from tests.inputs import check_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -243,3 +248,39 @@ def test_what_makes_html_is_in_the_table(shell: InteractiveShell, tmp_path: Path
         "launch/output.py",
         "panel/widget.py",
     }
+
+
+NAME = st.text(max_size=100) | st.sampled_from(
+    ["</style><script>", "\x1b[2J", "\r", "\u2028", "</td>", "\u202e"]
+)
+
+
+@given(st.lists(NAME, min_size=5, max_size=5), st.text(max_size=20).filter(lambda mask: "\0" not in mask))
+def test_any_names_of_the_machine_make_no_lines_and_no_tags_of_their_own(names: list[str], mask: str) -> None:
+    """The names of a GPU, the driver, a program, its user and its notebook, read through pynvml."""
+    tables = []
+    for model, driver, program, user, notebook in (names, ["A100", "580.65", "train.py", "maria", "a.ipynb"]):
+        with simulate("2xA100-80GB", mask=mask or "0", order="PCI_BUS_ID", clock=lambda: 0.0) as machine:
+            first = machine.gpus[0]
+            first.model = first.model._replace(name=cut(model, 90))
+            machine.driver = cut(driver, 45)
+            first.run(program, user, GIB, work=50, age=60, is_own=True, notebook=notebook)
+            gpus = gpu_magic.gpus()
+            lines = f"{gpus}\n{gpu_magic.my_processes()}".split("\n")
+            try:
+                lines += str(gpu_magic.choose("0", only_free=True, force=True)).split("\n")
+            except gpu_magic.GpuMagicError as error:
+                check_refusal(error)
+            assert all(line.isprintable() for line in lines)
+            page = Page(gpus._repr_html_())
+            tables.append(
+                (len(repr(gpus).split("\n")), {part[0] for part in page.parts if type(part) is tuple})
+            )
+    (hostile_lines, hostile_tags), (plain_lines, plain_tags) = tables
+    assert hostile_lines == plain_lines
+    assert hostile_tags <= plain_tags
+
+
+def cut(name: str, most: int) -> str:
+    """Return a name as long as NVML's can be, in bytes."""
+    return name.encode(errors="replace")[:most].decode(errors="ignore")

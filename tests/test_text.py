@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
+import re
 
-from gpu_magic.text import bytes_text, html_block, html_table, size_text, text_table, with_article
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gpu_magic.errors import GpuMagicError
+from gpu_magic.gpus.options import read_seconds
+from gpu_magic.text import (
+    bytes_text,
+    html_block,
+    html_table,
+    read_size,
+    size_as_typed,
+    size_text,
+    text_table,
+    with_article,
+)
+from tests.inputs import LONG, ODD, check_line, check_refusal
 
 
 @pytest.mark.parametrize(
@@ -51,3 +67,27 @@ def test_a_table_in_a_page_is_escaped() -> None:
 def test_the_style_that_each_output_carries_is_short() -> None:
     """A notebook keeps it once for each output: for 200 measured cells, 100 kB."""
     assert len(html_block("", "")) <= 500
+
+
+@given(st.from_regex(r"\A[0-9.]{0,6} ?[KMGTkmgt]?i?[Bb]?\Z") | st.lists(ODD, max_size=3).map("".join))
+@example("9" * LONG)
+@example("1.5T")
+def test_a_size_is_read_again_as_it_is_written(text: str) -> None:
+    size = read_size(text)
+    if size is None:
+        return
+    assert size >= 0
+    check_line(bytes_text(size), 40)
+    check_line(size_as_typed(text), 60)
+    again = read_size(size_as_typed(text))
+    assert again is not None
+    assert again == size or not re.search(r"[KMGT]", text, re.IGNORECASE)
+
+
+@given(st.from_regex(r"\A([0-9.]{0,4} ?([smhd]|min|hours?)? ?){0,3}\Z") | ODD)
+@example("9" * LONG)
+def test_a_length_of_time_is_positive_and_ends(text: str) -> None:
+    try:
+        assert 0 < read_seconds(text) < float("inf")
+    except GpuMagicError as error:
+        check_refusal(error)

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_magic.errors import GpuMagicError, PlacementError
+from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.target import LogicalDevice, PhysicalDevice, parse_targets
+from tests.inputs import ODD, check_refusal
 
 
 @pytest.mark.parametrize(
@@ -74,12 +75,27 @@ def test_anything_else_gets_one_line_that_says_what_would_work(text: str, said: 
     assert "\n" not in str(caught.value)
 
 
-@given(st.text(max_size=30))
-def test_whatever_is_typed_is_read_or_refused_in_a_printable_line(text: str) -> None:
+NAMES = st.lists(
+    st.sampled_from(
+        "cuda: /GPU: gpu: smi: amd: cpu mps xpu: GPU-8f3a MIG- /job:a/replica:0/task:0 /device: PhysicalDevice(name=' "
+        "',device_type='GPU') <CUDA > [ ] ( ) , 0 2:1 { auto 7".split(" ")
+    )
+    | ODD,
+    max_size=5,
+).map("".join)
+
+
+@given(NAMES | st.text(max_size=30))
+def test_whatever_is_typed_is_read_again_as_it_is_written_or_refused_in_a_line(text: str) -> None:
     try:
-        assert parse_targets(text)
-    except GpuMagicError as error:
-        assert str(error).isprintable()
+        targets = parse_targets(text)
+    except PlacementError as error:
+        check_refusal(error)
+        return
+    assert len(set(targets)) == len(targets) > 0
+    for target in targets:
+        assert str(target).isprintable()
+        assert [str(again) for again in parse_targets(str(target))] == [str(target)]
 
 
 @given(st.sampled_from(["gpu", "cpu", "cuda", "xpu"]), st.integers(0, 9999))

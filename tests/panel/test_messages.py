@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gpu_magic
+from gpu_magic.gpus.options import split_request
 from gpu_magic.panel import script as panel_script
 from gpu_magic.panel.messages import CHECKS, NotUnderstoodError, read
+from gpu_magic.testing import simulate
+from tests.inputs import LISTS, OPTIONS, check_refusal
 
 MESSAGES: list[dict[str, Any]] = [
     {"type": "look", "view": "v", "visibility": "watched", "open": ["3", "MIG-41b7"]},
@@ -51,6 +55,7 @@ def test_what_a_page_sends_is_understood_whole_and_not_in_part(message: dict[str
         END | {"pid": 1 << 31},
         END | {"started": -1},
         END | {"started": None},
+        END | {"started": 1 << 53},  # no number of JavaScript's
         END | {"kill": 1},
         LOOK | {"view": ""},
         LOOK | {"view": "v" * 65},
@@ -63,6 +68,8 @@ def test_what_a_page_sends_is_understood_whole_and_not_in_part(message: dict[str
         CHOOSE | {"request": "\ud800"},
         CHOOSE | {"restart": "no"},
         CHOOSE | {"page": 3},
+        CHOOSE | {"page": "\ud800"},  # valid JSON that Jupyter cannot write, and all pages get it
+        CHOOSE | {"page": "p" * 65},
     ],
     ids=repr,
 )
@@ -93,3 +100,20 @@ def test_the_scripts_send_what_is_understood() -> None:
     assert {kind: fields for kind, fields in names.items() if fields or kind in CHECKS} == {
         kind: set(checks) for kind, checks in CHECKS.items()
     }
+
+
+@given(LISTS, st.lists(OPTIONS, max_size=2))
+def test_a_request_from_a_page_is_shown_as_it_was_sent_and_is_there(devices: str, options: list[str]) -> None:
+    request = "".join(" ".join([devices, *options]).split("\udc80"))
+    try:
+        named, more = split_request(read(CHOOSE | {"request": request})[1]["request"])
+        assert f"{named}{more}" == request
+        if not named:
+            return
+        with simulate("4xA100-80GB"):
+            choice = gpu_magic.choose(named, growth=more.growth, memory_limit=more.memory_limit)
+            assert set(choice.devices) <= set(gpu_magic.gpus().devices)
+    except NotUnderstoodError:
+        return
+    except gpu_magic.ChoiceError as error:
+        check_refusal(error)

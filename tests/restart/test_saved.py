@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from ipykernel.kernelapp import IPKernelApp
 
+from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.apply import apply, resume
+from gpu_magic.gpus.options import Options
 from gpu_magic.process.session import current
-from gpu_magic.restart.saved import remember, remembered
+from gpu_magic.restart.saved import read_saved, remember, remembered
 from gpu_magic.testing import simulate, start_cuda
+from tests.inputs import LISTS, check_refusal
 from tests.processes import needs_root
 
 if TYPE_CHECKING:
@@ -143,3 +149,34 @@ def test_a_process_that_nobody_restarts_remembers_nothing(
     monkeypatch.chdir(tmp_path)
     remember(apply(current(), "2").devices)
     assert not list(tmp_path.iterdir())
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from([field.name for field in fields(Options)]), JSON, max_size=2),
+    LISTS | JSON,
+    st.sampled_from(["", "kernel", "saved"]),
+    JSON,
+)
+@example({"force": "yes"}, "none", "", None)
+@example({}, False, "", None)
+@example({"growth": True, "memory_limit": "8GB"}, "GPU-8f3a", "", None)
+def test_whatever_is_saved_is_applied_as_it_stands_or_refused_in_one_line(
+    options: dict[str, Any], request: Any, changed: str, value: Any
+) -> None:
+    raw = saved(request=request, options=options, **({changed: value} if changed else {})).encode()
+    try:
+        asked, kept = read_saved(raw, "", time.time())
+        read = Options.saved(kept)
+    except ChoiceError as error:
+        check_refusal(error)
+        return
+    assert asked == request
+    assert {name: getattr(read, name) for name in options} == options
+    assert read.force in (True, False), "what is no yes and no no is taken for a yes"
