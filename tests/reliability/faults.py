@@ -1,29 +1,46 @@
-"""All faults that are tried."""
+"""What can fail: each fault, how it is made, and which of gpu_magic's faces refuse a cell meanwhile."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import NamedTuple
 
-from tests.machine import CARDS, GIB
+from tests.machine import CARDS, GIB, Driver
 from tests.native import SOURCES
-from tests.reliability.fault import HEALTHY, Fault, Variant
 
-__all__ = ["FAULTS", "functions"]
+__all__ = ["FACES", "FAULTS", "HEALTHY", "Fault", "Variant", "functions"]
 
+HEALTHY = Driver(CARDS)
 _ALL = frozenset(range(4))
+FACES = ("table", "choose", "panel", "run", "move", "launch", "cluster", "wait", "usage", "guard")
+# Engines get their GPUs by the code of `%gpu_launch` and `%gpus`, and each start of them takes seconds.
+_NO_CLUSTER = tuple(face for face in FACES if face != "cluster")
+# For a fault of each of many functions: the others ask NVML by the calls of these.
+_QUICK = ("table", "choose", "usage", "guard")
+_CHOICES = frozenset({"choose", "panel", "launch", "wait", "guard"})
+_NAMED = frozenset({"choose", "wait"})  # of a GPU that does not answer
 
-# Where the engines of a cluster are not started: each row would take as long as all others.
-_ENGINES = (
-    "engines are given their GPUs by the code that `%gpu_launch` and `%gpus` use, and each start takes seconds. They "
-    "are started under the other faults."
-)
-_NO_CLUSTER = {"cluster": _ENGINES}
-_ONE_FUNCTION = (
-    "they ask NVML by the calls that the table and a choice make. These rows have a fault for each of many calls or "
-    "functions; under other faults the features are tried."
-)
-_QUICK = dict.fromkeys(("panel", "run", "move", "launch", "cluster", "wait"), _ONE_FUNCTION)
+
+class Variant(NamedTuple):
+    """One way in which a fault shows itself."""
+
+    driver: Driver = HEALTHY
+    # Run in the kernel to have the fault: the stand-in for the system is told by variables.
+    code: str = ""
+    name: str = ""
+    unfit: frozenset[int] = frozenset()  # the indices of the GPUs that `auto` must not pick
+
+
+class Fault(NamedTuple):
+    """Something that fails; each of its variants is tried, in one kernel."""
+
+    name: str
+    variants: tuple[Variant, ...] = (Variant(),)
+    refuses: frozenset[str] = frozenset()  # the faces of which a cell ends with one line that names the error
+    faces: tuple[str, ...] = FACES  # those that it is tried with
+    has_driver: bool = True
+    chosen_before: bool = False  # GPUs are chosen before it happens
 
 
 def functions() -> tuple[str, ...]:
@@ -41,99 +58,79 @@ def _each(code: int) -> tuple[Variant, ...]:
 
 
 FAULTS = (
-    Fault("nothing", "nothing fails", "Four GPUs, and a driver that answers all questions."),
-    Fault(
-        "no-driver",
-        "no driver",
-        "There is no `libnvidia-ml.so.1` and no `libcuda.so.1`.",
-        has_driver=False,
-        omitted=_NO_CLUSTER,
-    ),
+    # Four GPUs, and a driver that answers all questions.
+    Fault("nothing"),
+    # There is no `libnvidia-ml.so.1` and no `libcuda.so.1`.
+    Fault("no-driver", refuses=_CHOICES, faces=_NO_CLUSTER, has_driver=False),
+    # `nvmlInit` answers DRIVER_NOT_LOADED.
     Fault(
         "not-loaded",
-        "a driver that is not loaded",
-        "`nvmlInit` answers DRIVER_NOT_LOADED.",
-        (Variant(replace(HEALTHY, refuse=9), unfit=_ALL),),
-        omitted=_NO_CLUSTER,
+        variants=(Variant(replace(HEALTHY, refuse=9), unfit=_ALL),),
+        refuses=_CHOICES,
+        faces=_NO_CLUSTER,
     ),
+    # `nvmlInit` answers LIB_RM_VERSION_MISMATCH.
     Fault(
         "mismatch",
-        "driver/library version mismatch",
-        "`nvmlInit` answers LIB_RM_VERSION_MISMATCH.",
-        (Variant(replace(HEALTHY, refuse=18), unfit=_ALL),),
+        variants=(Variant(replace(HEALTHY, refuse=18), unfit=_ALL),),
+        refuses=_CHOICES | {"cluster"},
     ),
+    # `nvmlInit` answers NO_PERMISSION.
     Fault(
         "permission",
-        "no permission",
-        "`nvmlInit` answers NO_PERMISSION.",
-        (Variant(replace(HEALTHY, refuse=4), unfit=_ALL),),
-        omitted=_NO_CLUSTER,
+        variants=(Variant(replace(HEALTHY, refuse=4), unfit=_ALL),),
+        refuses=_CHOICES,
+        faces=_NO_CLUSTER,
     ),
-    Fault(
-        "lost-before",
-        "a GPU is lost before",
-        "GPU 1 has fallen off the bus: NVML answers GPU_IS_LOST to every question about it, and CUDA leaves it out.",
-        (Variant(HEALTHY.losing(1), unfit=frozenset({1})),),
-    ),
+    # GPU 1 has fallen off the bus: NVML answers GPU_IS_LOST to every question about it, and CUDA leaves it out.
+    Fault("lost-before", variants=(Variant(HEALTHY.losing(1), unfit=frozenset({1})),), refuses=_NAMED),
+    # GPU 1 is lost at a cell's first call into NVML, at the 4th, and so on up to the 40th.
     Fault(
         "lost-during",
-        "a GPU is lost meanwhile",
-        "GPU 1 is lost at a cell's first call into NVML, at the 4th, and so on up to the 40th.",
-        tuple(
+        variants=tuple(
             Variant(replace(HEALTHY, loses=(1, calls)), name=f"at call {calls}") for calls in range(1, 41, 3)
         ),
-        omitted=_QUICK,
+        refuses=frozenset({"choose"}),
+        faces=_QUICK,
     ),
+    # GPUs 1 and 3 are chosen, and then GPU 1 is lost.
     Fault(
         "lost-after",
-        "a GPU is lost after it was chosen",
-        "GPUs 1 and 3 are chosen, and then GPU 1 is lost.",
-        (Variant(HEALTHY.losing(1), unfit=frozenset({1})),),
+        variants=(Variant(HEALTHY.losing(1), unfit=frozenset({1})),),
+        refuses=_NAMED,
         chosen_before=True,
     ),
-    Fault(
-        "not-supported",
-        "each function answers NOT_SUPPORTED",
-        "Each function of NVML in turn, for all GPUs and for the machine.",
-        _each(3),
-        omitted=_QUICK,
-    ),
-    Fault(
-        "unknown-error",
-        "each function answers UNKNOWN",
-        "Each function of NVML in turn answers error 999.",
-        _each(999),
-        omitted=_QUICK,
-    ),
-    Fault(
-        "is-lost",
-        "each function answers GPU_IS_LOST",
-        "Each function of NVML in turn.",
-        _each(15),
-        omitted=_QUICK,
-    ),
+    # Each function of NVML in turn, for all GPUs and for the machine.
+    Fault("not-supported", variants=_each(3), refuses=frozenset({"choose"}), faces=_QUICK),
+    # Each function of NVML in turn answers error 999.
+    Fault("unknown-error", variants=_each(999), refuses=frozenset({"choose"}), faces=_QUICK),
+    # Each function of NVML in turn.
+    Fault("is-lost", variants=_each(15), refuses=frozenset({"choose", "guard"}), faces=_QUICK),
+    # Each function of NVML in turn does not come back, for all GPUs and for the machine.
     Fault(
         "hangs",
-        "each function hangs",
-        "Each function of NVML in turn does not come back, for all GPUs and for the machine.",
-        tuple(
+        variants=tuple(
             Variant(replace(HEALTHY, hangs=((function, -1, 600.0),)), name=function)
             for function in functions()
         ),
-        omitted=_QUICK,
+        refuses=frozenset({"choose", "guard"}),
+        faces=_QUICK,
     ),
+    # `nvmlDeviceGetMemoryInfo_v2` does not come back for GPU 1.
     Fault(
         "one-hangs",
-        "one GPU hangs",
-        "`nvmlDeviceGetMemoryInfo_v2` does not come back for GPU 1.",
-        (Variant(replace(HEALTHY, hangs=(("nvmlDeviceGetMemoryInfo_v2", 1, 600.0),)), unfit=frozenset({1})),),
-        omitted=_NO_CLUSTER,
+        variants=(
+            Variant(
+                replace(HEALTHY, hangs=(("nvmlDeviceGetMemoryInfo_v2", 1, 600.0),)), unfit=frozenset({1})
+            ),
+        ),
+        refuses=_NAMED,
+        faces=_NO_CLUSTER,
     ),
+    # The newest versions of functions answer FUNCTION_NOT_FOUND, as with the driver R470; it runs CUDA 11.4.
     Fault(
         "old-driver",
-        "an old driver",
-        "The newest versions of functions answer FUNCTION_NOT_FOUND, as with the driver R470; it runs CUDA 11.4.",
-        (
+        variants=(
             Variant(
                 replace(
                     HEALTHY,
@@ -154,13 +151,12 @@ FAULTS = (
                 )
             ),
         ),
-        omitted=_NO_CLUSTER,
+        faces=_NO_CLUSTER,
     ),
+    # The GPU's name has bytes that are no UTF-8, or control characters and markup; that of a driver, too.
     Fault(
         "hostile-names",
-        "names that are no text",
-        "The GPU's name has bytes that are no UTF-8, or control characters and markup; that of a driver, too.",
-        (
+        variants=(
             Variant(
                 replace(HEALTHY, cards=(replace(CARDS[0], name="\udcff\udcfe A100"), *CARDS[1:])),
                 name="bytes",
@@ -174,13 +170,12 @@ FAULTS = (
                 name="markup",
             ),
         ),
-        omitted=_NO_CLUSTER,
+        faces=_NO_CLUSTER,
     ),
+    # The driver lists processes by numbers that do not exist here, or are another process's.
     Fault(
         "other-namespace",
-        "PIDs of another namespace",
-        "The driver lists processes by numbers that do not exist here, or are another process's.",
-        (
+        variants=(
             Variant(
                 replace(
                     HEALTHY,
@@ -196,13 +191,12 @@ FAULTS = (
                 unfit=frozenset({0}),
             ),
         ),
-        omitted=_NO_CLUSTER,
+        faces=_NO_CLUSTER,
     ),
+    # Nothing below /proc can be opened but what is the kernel's own; then not that either.
     Fault(
         "proc",
-        "/proc that can't be read",
-        "Nothing below /proc can be opened but what is the kernel's own; then not that either.",
-        (
+        variants=(
             Variant(
                 code="import os, glob; os.environ['GPU_MAGIC_TEST_HIDDEN'] = ':'.join(sorted(set(glob.glob('/proc/*')) "
                 "- {'/proc/self', '/proc/thread-self', f'/proc/{os.getpid()}'}))",
@@ -210,20 +204,19 @@ FAULTS = (
             ),
             Variant(code="import os; os.environ['GPU_MAGIC_TEST_HIDDEN'] = '/proc'", name="all"),
         ),
-        omitted=_NO_CLUSTER,
+        faces=_NO_CLUSTER,
     ),
+    # The driver counts none.
     Fault(
         "no-gpu",
-        "no GPU",
-        "The driver counts none.",
-        (Variant(replace(HEALTHY, cards=()), unfit=_ALL),),
-        omitted=_NO_CLUSTER,
+        variants=(Variant(replace(HEALTHY, cards=()), unfit=_ALL),),
+        refuses=_CHOICES,
+        faces=_NO_CLUSTER,
     ),
+    # The driver counts 128.
     Fault(
         "many-gpus",
-        "128 GPUs",
-        "The driver counts 128.",
-        (
+        variants=(
             Variant(
                 replace(
                     HEALTHY,
@@ -238,31 +231,30 @@ FAULTS = (
                 )
             ),
         ),
-        omitted=_NO_CLUSTER,
+        faces=_NO_CLUSTER,
     ),
+    # Home, the folder of temporary files and that of claims are full: ENOSPC.
     Fault(
         "disk-full",
-        "disk full",
-        "Home, the folder of temporary files and that of claims are full: ENOSPC.",
-        (Variant(code="import os; os.environ['GPU_MAGIC_TEST_FULL'] = _places"),),
+        variants=(Variant(code="import os; os.environ['GPU_MAGIC_TEST_FULL'] = _places"),),
+        refuses=frozenset({"launch", "cluster"}),
     ),
+    # The same folders refuse every change: EROFS.
     Fault(
         "read-only",
-        "read-only home and temp",
-        "The same folders refuse every change: EROFS.",
-        (Variant(code="import os; os.environ['GPU_MAGIC_TEST_READ_ONLY'] = _places"),),
+        variants=(Variant(code="import os; os.environ['GPU_MAGIC_TEST_READ_ONLY'] = _places"),),
+        refuses=frozenset({"launch", "cluster"}),
     ),
+    # By an hour, by ten years, and to before 1970.
     Fault(
         "clock",
-        "the clock goes back",
-        "By an hour, by ten years, and to before 1970.",
-        tuple(
+        variants=tuple(
             Variant(
                 code=f"import os; os.environ['GPU_MAGIC_TEST_CLOCK'] = '-{seconds}'", name=f"by {seconds} s"
             )
             for seconds in (3600, 10 * 365 * 86400, 2_000_000_000)
         ),
+        faces=_NO_CLUSTER,
         chosen_before=True,
-        omitted=_NO_CLUSTER,
     ),
 )

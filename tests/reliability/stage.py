@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.kernel.conftest import Kernel
-    from tests.reliability.fault import Variant
+    from tests.reliability.faults import Variant
 
 __all__ = ["SETUP", "Look", "Stage", "cuda_sees"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.reliability.fault import HEALTHY
+from tests.reliability.faults import HEALTHY
 from tests.reliability.interrupted import INTERRUPTS, KILLS
 from tests.reliability.stage import SETUP
 
