@@ -7,19 +7,17 @@
 # make matrix the kernels' tests with the oldest and the newest versions, in .nox; ONLY=colab runs some of them
 # make docs   the documentation as a site, in build/site; without a network, warnings are errors
 # make bench  measurements, side by side with the alternatives; written to benchmarks/results.txt
-# make test-gpu   on a machine with an NVIDIA GPU: what the code relies on, and a report
-# make gpu-kit    a folder that does the same by one command on a machine without network
+# make test-gpu   on a machine with an NVIDIA GPU: what the code relies on, and dist/gpu/report.json
+#             tests/gpu/carry.sh FOLDER makes a folder that does the same on a machine without network
 
 PYTHON ?= python3
-PYTHON_VERSION ?= 3.12
-MACHINE ?= x86_64
 BIN := .venv/bin
 CONSTRAINTS ?= tests/constraints.txt
 # Also for what builds a package: pip reads the first before its release 25.3, and the second since.
 PINNED := $(if $(CONSTRAINTS),env PIP_CONSTRAINT=$(CONSTRAINTS) PIP_BUILD_CONSTRAINT=$(CONSTRAINTS))
 TIER := -m 'not nightly'
 # The parts of `make test`, by what PART names them.
-kernels := $(addprefix tests/,claims cluster hardware kernel launch processes reliability restart)
+kernels := $(addprefix tests/,claims cluster kernel launch processes reliability restart)
 frameworks := $(addprefix tests/,doctor fit frameworks measure move objects on_gpu)
 pages := $(addprefix tests/,browser docs panel)
 pure := tests $(addprefix --ignore ,$(kernels) $(frameworks) $(pages))
@@ -31,7 +29,7 @@ NBVAL := -p nbval --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.
 KERNELS := build/kernels
 SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER -u PYTHONUNBUFFERED GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
 
-.PHONY: demo test test-all test-suite test-notebooks test-shared-server test-moving test-measuring test-start test-gpu gpu-kit needs check \
+.PHONY: demo test test-all test-suite test-notebooks test-shared-server test-moving test-measuring test-start test-gpu needs check \
     constraints matrix docs bench clean
 
 demo: .venv-demo/installed
@@ -76,10 +74,7 @@ test-start:
 	    $(BIN)/python -m pytest $(filter-out --nbval-current-env,$(NBVAL)) notebooks/start.ipynb
 
 test-gpu: .venv/installed
-	$(BIN)/python -m tests.gpu dist/gpu
-
-gpu-kit: .venv/installed
-	$(BIN)/python -m tests.gpu.kit dist/gpu-kit --python-version $(PYTHON_VERSION) --machine $(MACHINE)
+	$(BIN)/python -m pytest -m gpu -rs --gpu-report dist/gpu/report.json tests/gpu
 
 needs:
 	@tests/needs.sh

@@ -1,9 +1,6 @@
-"""Claims about drivers and frameworks that the code relies on, and programs that try the claims on a GPU.
+"""Claims about drivers and frameworks that gpu_magic relies on, tried on a real GPU: `pytest -m gpu tests/gpu`.
 
-`python -m tests.gpu` tries all claims, each in a separate process, and writes `report.json` and a table. A claim is a
-sentence and a function below `programs`, which returns what it saw and whether the claim holds. The outcome of a claim
-is confirmed, contradicted (with the result), or not tried (with the reason). The outcome of a measurement is
-"measured".
-
-This folder needs only gpu_magic and its dependencies, so that `kit.py` can pack it for machines without network.
+A claim is a sentence and a function below `programs`, which runs in a process of its own and returns what it saw, and
+whether the claim holds. `reports` has the results of real machines: `--gpu-report FILE` writes one. `carry.sh` makes a
+folder for a machine without network, so this folder needs only gpu_magic, its dependencies and pytest.
 """

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Claim", "Need", "NotTriedError", "Outcome", "Program", "Seen", "claim", "measurement"]
+__all__ = ["Claim", "Need", "NotTriedError", "Program", "Seen", "claim", "measurement"]
 
-# The needs that a claim can have of a machine. `needs.py` finds out whether they are met.
+# The needs that a claim can have of a machine: `machine.py` finds out whether they are met.
 Need: TypeAlias = Literal[
     "a driver",
     "whole GPUs",
@@ -27,26 +26,14 @@ Need: TypeAlias = Literal[
     "JAX for CUDA",
     "CuPy",
 ]
-Outcome: TypeAlias = Literal["confirmed", "contradicted", "not tried", "measured"]
 
 
 class Seen(NamedTuple):
-    """The result of a program.
+    """The result of a program."""
 
-    Parameters
-    ----------
-    is_so
-        Whether the claim holds. It means nothing for a measurement.
-    what
-        The observation, as a phrase.
-    figures
-        Numbers by their names, which include the unit.
-
-    """
-
-    is_so: bool
-    what: str
-    figures: dict[str, float] = {}  # noqa: RUF012 - never changed
+    is_so: bool  # whether the claim holds; it means nothing for a measurement
+    what: str  # the observation, as a phrase
+    figures: dict[str, float] = {}  # noqa: RUF012 - never changed; numbers by their names, with the unit
 
 
 class NotTriedError(Exception):
@@ -56,42 +43,21 @@ class NotTriedError(Exception):
 Program: TypeAlias = "Callable[..., Seen]"
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A claim.
+class Claim(NamedTuple):
+    """A claim."""
 
-    Parameters
-    ----------
-    name
-        The claim's program: ``driver.before_and_after``, the module below `programs` and the function. If one function
-        tries several claims, a colon and a name follow.
-    sentence
-        The claim, as a sentence for administrators. For a measurement, the thing that is measured.
-    where
-        The file below `gpu_magic` that relies on the claim.
-    needs
-        The needs of the claim.
-    is_judged
-        False for a measurement.
-    arguments
-        The arguments of the function, as JSON.
-
-    """
-
+    # Its program: `driver.before_and_after`, the module below `programs` and the function. If one function tries
+    # several claims, a colon and a name follow.
     name: str
-    sentence: str
-    where: str
+    sentence: str  # for administrators; for a measurement, the thing that is measured
+    where: str  # the file below `gpu_magic` that relies on it
     needs: tuple[Need, ...]
-    is_judged: bool = True
-    arguments: tuple[Any, ...] = field(default=())
-
-    @property
-    def program(self) -> str:
-        return self.name.partition(":")[0]
+    is_judged: bool = True  # False for a measurement
+    arguments: tuple[Any, ...] = ()  # of the function, as JSON
 
 
 def claim(sentence: str, where: str, *needs: Need) -> Callable[[Program], Program]:
-    """Make the function the program of a claim; see `Claim`."""
+    """Make the function the program of a claim."""
     return _maker(sentence, where, needs, is_judged=True)
 
 

@@ -1,17 +1,22 @@
-"""Probes of this machine: the GPUs, the driver, and each framework. Each probe runs in a separate process."""
+"""This machine: its GPUs, its driver and its frameworks, each probed in a process of its own, and what they lack."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tests.gpu.child import run
 from tests.gpu.programs.common import alone
 
-__all__ = ["cupy", "jax", "nvml", "packages", "tensorflow", "torch"]
+if TYPE_CHECKING:
+    from tests.gpu.claim import Need
+
+__all__ = ["Machine"]
 
 _PACKAGES = (
     "gpu_magic",
@@ -27,9 +32,74 @@ _PACKAGES = (
     "anywidget",
 )
 _CUPY = ("cupy", "cupy-cuda12x", "cupy-cuda13x")
+_FRAMEWORKS = {
+    "TensorFlow for CUDA": "probe_tensorflow",
+    "JAX for CUDA": "probe_jax",
+    "CuPy": "probe_cupy",
+}
 
 
-def packages() -> dict[str, str]:
+class Machine:
+    """This machine. Nothing is probed before it is asked for, and nothing starts CUDA in this process."""
+
+    @cached_property
+    def packages(self) -> dict[str, Any]:
+        return run("machine.probe_packages")
+
+    @cached_property
+    def nvml(self) -> dict[str, Any]:
+        return run("machine.probe_nvml")
+
+    @property
+    def torch(self) -> dict[str, Any]:
+        return self._probed("probe_torch")
+
+    @property
+    def use(self) -> str:
+        """The UUIDs of the GPUs for the programs. A program for one GPU uses the first."""
+        return ",".join(self.nvml.get("use", []))
+
+    def lacks(self, need: Need) -> str:
+        """Return the reason that a need is not met; empty if it is met."""
+        if need == "an accelerator of PyTorch's" and self.torch.get("accelerator"):
+            return ""
+        if need in ("an accelerator of PyTorch's", "PyTorch for CUDA"):
+            return _reason(self.torch)
+        if need in _FRAMEWORKS:
+            return _reason(self._probed(_FRAMEWORKS[need]))
+        gpus = self.nvml.get("gpus", [])
+        if reason := self.nvml.get("failed") or self.nvml["problem"]:
+            return str(reason)
+        if not gpus:
+            return "NVML lists no GPU here"
+        names = {gpu["name"] for gpu in gpus}
+        is_split = any(gpu["is split"] for gpu in gpus)
+        is_met, reason = {
+            "a driver": (True, ""),
+            "whole GPUs": (not is_split, "a GPU here is split by MIG"),
+            "two GPUs": (len(self.nvml["use"]) > 1, "only one GPU may be used here"),
+            "GPUs that are alike": (
+                len(gpus) > 1 and len(names) == 1,
+                "the GPUs here are not several GPUs of one model",
+            ),
+            "GPUs that differ": (len(names) > 1, "all GPUs here are of one model"),
+            "MIG": (is_split, "no GPU here is split by MIG"),
+            "MPS": (any(gpu["has mps"] for gpu in gpus), "no MPS server runs here"),
+            "nvidia-smi": (self.nvml["nvidia-smi"], "there is no nvidia-smi here"),
+            "ipykernel": (self.nvml["ipykernel"], "ipykernel is not installed here"),
+        }[need]
+        return "" if is_met else reason
+
+    @cache  # noqa: B019 - there is one machine
+    def _probed(self, probe: str) -> dict[str, Any]:
+        return run(f"machine.{probe}", use=self.use)
+
+
+def _reason(found: dict[str, Any]) -> str:
+    return str(found["failed"] if "failed" in found else found["why not"])
+
+
+def probe_packages() -> dict[str, str]:
     """Return the versions of Python and of the installed packages."""
     found = {"Python": ".".join(map(str, sys.version_info[:3]))}
     for name in (*_PACKAGES, *_CUPY):
@@ -40,7 +110,7 @@ def packages() -> dict[str, str]:
     return found
 
 
-def nvml() -> dict[str, Any]:
+def probe_nvml() -> dict[str, Any]:
     """Return the GPUs, the driver, and the GPUs that the run may use, starting with the least memory in use."""
     import gpu_magic
     from gpu_magic.devices.model import UNKNOWN
@@ -71,7 +141,7 @@ def nvml() -> dict[str, Any]:
     }
 
 
-def torch() -> dict[str, Any]:
+def probe_torch() -> dict[str, Any]:
     """Return PyTorch's CUDA version and accelerator, or why it has none."""
     if find_spec("torch") is None:
         return {"accelerator": "", "cuda": "", "why not": "PyTorch is not installed here"}
@@ -90,7 +160,7 @@ def torch() -> dict[str, Any]:
     return found | {"why not": ""}
 
 
-def tensorflow() -> dict[str, Any]:
+def probe_tensorflow() -> dict[str, Any]:
     """Return why TensorFlow cannot use CUDA; empty if it can."""
     if find_spec("tensorflow") is None:
         return {"why not": "TensorFlow is not installed here"}
@@ -103,7 +173,7 @@ def tensorflow() -> dict[str, Any]:
     return {"why not": "" if has_gpu else f"TensorFlow {tf.__version__} finds no GPU here"}
 
 
-def jax() -> dict[str, Any]:
+def probe_jax() -> dict[str, Any]:
     """Return why JAX cannot use CUDA; empty if it can."""
     if find_spec("jax") is None:
         return {"why not": "JAX is not installed here"}
@@ -119,7 +189,7 @@ def jax() -> dict[str, Any]:
     return {"why not": ""}
 
 
-def cupy() -> dict[str, Any]:
+def probe_cupy() -> dict[str, Any]:
     """Return why CuPy cannot be used; empty if it can."""
     if find_spec("cupy") is None:
         return {"why not": "CuPy is not installed here"}
