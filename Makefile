@@ -2,7 +2,7 @@
 # make test   what has to pass before each push, with the versions in tests/constraints.txt; CONSTRAINTS= with the newest
 #             PART=kernels one part: pure, kernels, frameworks, pages or notebooks
 # make test-all   that and all rarer combinations, as every night
-# make check  linter, formatter, types
+# make check  linters, formatter, types, workflows
 # make constraints   renew tests/constraints.txt: the newest versions of everything; KEEP=torch==2.13.0 keeps one
 # make matrix the kernels' tests with the oldest and the newest versions, in .nox; ONLY=colab runs some of them
 # make docs   the documentation as a site, in build/site; without a network, warnings are errors
@@ -83,6 +83,7 @@ check: .venv/installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/zizmor --quiet --offline --config .github/zizmor.yml .github
 
 matrix: .venv-matrix/installed
 	.venv-matrix/bin/nox $(if $(ONLY),--keywords '$(ONLY)')

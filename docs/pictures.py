@@ -2,33 +2,22 @@
 
 Needs the test extra, and Debian's Chromium or the path of another in CHROMIUM.
 
-pictures.json has a hash of their source: the texts of the rows, as the table of a machine whose clock stands
-still has them, and the panel's style and scripts. A test fails if the source has changed.
-
 Usage: python -m docs.pictures [FOLDER]      (without FOLDER, in docs)
-       python -m docs.pictures --same        (renew only the hashes, if the pictures would be the same)
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-import gpu_magic
-from gpu_magic.testing import simulate
 from tests.browser.lab import chromium, start_lab
 
 if TYPE_CHECKING:
     from tests.browser.lab import Lab
 
-__all__ = ["HASHES", "sources"]
-
-HASHES = Path(__file__).parent / "pictures.json"
-WIDGET = Path(gpu_magic.__file__).parent / "panel"
+__all__: list[str] = []
 
 MINUTES = 2.5  # for the charts to fill
 PANEL = ["%load_ext gpu_magic", "%gpus 1,2", "%gpu_panel"]
@@ -51,23 +40,6 @@ def main(folder: Path) -> None:
     with TemporaryDirectory() as home, chromium() as browser, start_lab(Path(home), browser, machine) as lab:
         for theme in ("light", "dark"):
             _take_panel(lab, theme, folder)
-    keep_hashes()
-
-
-def sources() -> dict[str, str]:
-    """Return a hash of the pictures' source, by their name without its theme."""
-    with simulate("8xA100-80GB", seed=7, clock=lambda: 0.0) as machine:
-        machine.populate()
-        gpu_magic.choose("2,0")
-        table = gpu_magic.gpus()._repr_html_()
-    files = [*sorted(WIDGET.glob("*.css")), *sorted(WIDGET.glob("*.js"))]
-    panel = "".join([table, *(file.read_text(encoding="utf-8") for file in files)])
-    return {"panel": hashlib.sha256(panel.encode()).hexdigest()}
-
-
-def keep_hashes() -> None:
-    """Save the hashes of the sources."""
-    HASHES.write_text(json.dumps(sources(), indent=2) + "\n", encoding="utf-8")
 
 
 def _take_panel(lab: Lab, theme: str, folder: Path) -> None:
@@ -84,7 +56,4 @@ def _take_panel(lab: Lab, theme: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--same"]:
-        keep_hashes()
-        sys.exit()
     main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("docs"))
