@@ -26,7 +26,6 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from gpu_magic.devices.nvml import Nvml
-from gpu_magic.process import view
 from tests.native import build, build_amd, pretend_path
 
 if TYPE_CHECKING:
@@ -53,8 +52,8 @@ for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
 hypothesis.settings.register_profile("push", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("night", deadline=None)
 hypothesis.settings.load_profile("push")
-# What `auto` looks at three times changes at once here.
-view.BETWEEN_LOOKS = 0.0
+# What is waited for, and what `auto` looks at three times, changes at once here.
+os.environ["GPU_MAGIC_PACE"] = "0.02"
 # Seconds after which something hangs for sure: no measure of how long it takes on a busy machine.
 LIMIT = 600
 # Seconds after which calls are given up that a test lets hang: the others come back before, on a busy machine also.

@@ -67,8 +67,8 @@ MIG = tuple(
 def clean_environment(*prefixes: str) -> dict[str, str]:
     """Return our environment without variables that say which GPUs there are, or change what is shown; also without those by prefix.
 
-    Claims are still those of this run alone.
+    Claims are still those of this run alone, and waits look often.
     """
     removed = "CUDA_", "GPU_MAGIC", "SLURM_", "LSB_", "PBS_", "NVIDIA_VISIBLE", "PYTHONUNBUFFERED", *prefixes
-    claims = {"GPU_MAGIC_CLAIMS": os.environ["GPU_MAGIC_CLAIMS"]}
-    return {name: value for name, value in os.environ.items() if not name.startswith(removed)} | claims
+    ours = {name: os.environ[name] for name in ("GPU_MAGIC_CLAIMS", "GPU_MAGIC_PACE")}
+    return {name: value for name, value in os.environ.items() if not name.startswith(removed)} | ours

@@ -10,7 +10,6 @@ import pytest
 import gpu_magic
 from gpu_magic.devices.machine_reader import MachineReader
 from gpu_magic.errors import ChoiceError, CudaInitializedWarning, NotFreeError
-from gpu_magic.gpus import wait
 from gpu_magic.testing import simulate, start_cuda
 
 if TYPE_CHECKING:
@@ -85,9 +84,8 @@ def test_what_is_only_looked_at_is_not_logged(caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_wait_is_one_line_however_often_it_looks(
-    machine: Machine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(wait, "FIRST_PAUSE", 0.05)
     machine.gpus[1].run("train.py", "maria", 1 << 33)
     looks: list[str] = []
     with pytest.raises(NotFreeError):

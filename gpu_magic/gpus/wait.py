@@ -18,6 +18,7 @@ from gpu_magic.gpus.request import Auto, Named, parse
 from gpu_magic.gpus.select import select, would_do
 from gpu_magic.process.drivers import probe
 from gpu_magic.process.find import find
+from gpu_magic.process.pace import paced
 from gpu_magic.process.view import read_for_auto
 from gpu_magic.text import counted, listed, shortened, simulated_mark, time_text
 
@@ -36,7 +37,7 @@ T = TypeVar("T")
 InTurn: TypeAlias = "Callable[[Inventory], Inventory]"  # as for `apply`
 
 # Seconds between two looks: short at first, for a user who watches, then longer, to spare the machine.
-FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
 _SLOWER = 1.2
 _LONGEST = 200  # characters of a list of GPUs
 # Seconds for which a free GPU is left to the earlier waits of one user. A live process looks before that.
@@ -72,7 +73,7 @@ class Wait(Generic[T]):
         self._session, self._request, self._given = session, request, options
         self._options = options._replace(only_free=options.only_free or options.min_free is None)
         self._seconds, self._attempt, self._began = seconds, attempt, time.monotonic()
-        self._pause = FIRST_PAUSE
+        self._pause = paced(_FIRST_PAUSE)
         self._place, self._turns, self._wants = Place(session.access), Turns(), ""
         self.wanted = self.holders = ""
 

@@ -30,15 +30,17 @@ class IdleCallback:
     ----------
     call
         The function. Its argument says whether a cell is about to run.
+    now
+        The clock, in seconds.
 
     """
 
-    def __init__(self, call: Callable[[bool], None]) -> None:
-        self._call = call
+    def __init__(self, call: Callable[[bool], None], now: Callable[[], float] = time.monotonic) -> None:
+        self._call, self._now = call, now
         self._shell: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._depth = 0  # of nested running cells, because cells can run cells
-        self.free_since = time.monotonic()  # when the last cell ended
+        self.free_since = now()  # when the last cell ended
 
     @property
     def is_busy(self) -> bool:
@@ -116,7 +118,7 @@ class IdleCallback:
             return
         self._depth = max(0, self._depth - 1)
         if not self._depth:
-            self.free_since = time.monotonic()
+            self.free_since = self._now()
             self.request()  # not called here, because the watch has not yet noted what this cell started
 
 

@@ -28,7 +28,7 @@ from gpu_magic.processes.processes import next_step
 from gpu_magic.text import GIB, age_text, bytes_text, end_of_path, printable, shortened, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gpu_magic.devices.model import Device, GpuProcess, Unknown
     from gpu_magic.gpus.table import Row
@@ -148,14 +148,14 @@ class History:
     `second` is the time of the latest reading. An item is None if it is unknown or was not read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._samples: dict[str, deque[tuple[int | None, int | None]]] = {}
-        self._second_began = time.monotonic()
+        self._now, self._second_began = now, now()
         self.second = 0
 
     def add(self, rows: list[dict[str, Any]]) -> None:
         """Add a reading. It replaces an earlier reading of the same second."""
-        passed = round(time.monotonic() - self._second_began)  # a reading may come half a second off
+        passed = round(self._now() - self._second_began)  # a reading may come half a second off
         self._second_began += passed
         self.second += passed
         before, self._samples = self._samples, {}

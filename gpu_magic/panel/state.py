@@ -79,9 +79,10 @@ class _Sent(NamedTuple):
 class PanelState:
     """The state of all panels. `restart` needs the main thread. The other methods work on any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
         self.lock = threading.RLock()
-        self.idle = IdleCallback(self._when_idle)
+        self.idle = IdleCallback(self._when_idle, now)
         self.choosing = Choosing(self)
         self._process = secrets.token_hex(8)
         self._sampler = Sampler(self.tick)
@@ -97,7 +98,7 @@ class PanelState:
         self._chosen: list[str] = []  # the choice of this process at the latest reading
         self._header: dict[str, Any] = {}
         self._rows: list[dict[str, Any]] = []
-        self._history = History()
+        self._history = History(now)
         self._details: dict[str, dict[str, Any]] = {}  # of open rows, by key
         self._variables: dict[str, dict[str, Any]] | None = None  # on GPUs; None: not looked for, or unknown
         self._walked_at: float | None = None  # `idle.free_since` at the latest walk
@@ -121,7 +122,7 @@ class PanelState:
             views = self._views.setdefault(viewer, {})
             if hasattr(shell, "kernel"):
                 # A page may show it soon, but can't report that before this cell ends.
-                views[_EXPECTED] = _View(True, (), time.monotonic(), reports_in_cells=False)
+                views[_EXPECTED] = _View(True, (), self._now(), reports_in_cells=False)
                 self._sampler.start()
         return snapshot
 
@@ -200,7 +201,7 @@ class PanelState:
             # A message on another thread came by a subshell. It would also come during a cell.
             is_on_subshell = threading.current_thread() is not threading.main_thread()
             rows = tuple(open or ())
-            views[view] = _View(visibility == "watched", rows, time.monotonic(), is_on_subshell, open is None)
+            views[view] = _View(visibility == "watched", rows, self._now(), is_on_subshell, open is None)
             # Always answered, so that the page knows that there is a kernel.
             self._send_to(viewer, with_history=True)
             is_visible = any(self._visible(viewer))
@@ -242,7 +243,7 @@ class PanelState:
 
     def _send_to(self, viewer: Viewer, *, with_history: bool = False) -> None:
         """Send the state, or only its times if nothing else has changed."""
-        now, sent, views = time.monotonic(), self._sent.get(viewer), list(self._visible(viewer))
+        now, sent, views = self._now(), self._sent.get(viewer), list(self._visible(viewer))
         pause, rare_since = 0.0, None
         if views and not any(map(self._is_fresh, views)):
             rare_since = (sent and sent.rare_since) or now
@@ -364,11 +365,11 @@ class PanelState:
         since = view.heard_at
         if not (view.reports_in_cells or self.idle.is_busy):
             since = max(since, self.idle.free_since)
-        return time.monotonic() - since < _LEASE
+        return self._now() - since < _LEASE
 
     def _is_due(self, viewer: Viewer) -> bool:
         """Return whether it is time for the next state."""
-        now, sent = time.monotonic(), self._sent.get(viewer)
+        now, sent = self._now(), self._sent.get(viewer)
         fresh = [view for view in self._visible(viewer) if self._is_fresh(view)]
         if sent is None or any(not view.is_chip for view in fresh):
             return True

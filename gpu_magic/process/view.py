@@ -14,6 +14,7 @@ from gpu_magic.process.environment import Program, program, variables_now
 from gpu_magic.process.given import Given, Grant
 from gpu_magic.process.guard import Guard, judge_process
 from gpu_magic.process.mask import Flaw, Note, Reading, Variables, names_of
+from gpu_magic.process.pace import paced
 from gpu_magic.process.visible import in_force, read_visible, seen_vendor
 from gpu_magic.process.watch import cuda_watch
 
@@ -29,7 +30,7 @@ __all__ = ["Snapshot", "ask_guard", "read_for_auto", "read_machine"]
 
 # Looks at utilization after the first one, and the pause before each of them.
 _LOOKS = 2
-BETWEEN_LOOKS = 0.25  # seconds; tests set it
+_BETWEEN_LOOKS = 0.25  # seconds
 
 
 @dataclass(frozen=True, repr=False)
@@ -236,6 +237,6 @@ def read_for_auto(session: Session) -> Inventory:
     inventory = read_machine(session)
     if not inventory.problem and len(inventory.devices) > 1:  # with one device, nothing is to be picked
         for _ in range(_LOOKS):
-            time.sleep(BETWEEN_LOOKS)
+            time.sleep(paced(_BETWEEN_LOOKS))
             inventory = read_machine(session).with_highest(inventory)
     return inventory

@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import expect
 
 import gpu_magic
-import gpu_magic.gpus.wait as gpus_wait
 from gpu_magic.testing import start_cuda
 from tests.browser.standalone import with_people
 from tests.processes import until
@@ -394,10 +393,7 @@ def people(machine: Machine) -> None:
         machine.gpus[gpu].run("train.py", "maria", 60 << 30, work=97)
 
 
-def test_it_waits_until_others_have_ended_and_then_chooses(
-    live: Callable[..., LivePanel], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gpus_wait, "FIRST_PAUSE", 0.05)
+def test_it_waits_until_others_have_ended_and_then_chooses(live: Callable[..., LivePanel]) -> None:
     panel = live(prepare=people)
     waits = panel.panel.locator(".gm-wait")
 

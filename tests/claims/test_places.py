@@ -129,8 +129,6 @@ def colleagues(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Stranger]]:
         processes = [stack.enter_context(stranger()) for _ in range(5)]
         for one in processes:
             one.run("import gpu_magic; globals().update(gpu_magic=gpu_magic)")
-            one.run("from gpu_magic.gpus import wait; wait.FIRST_PAUSE = 0.05")
-            one.run("from gpu_magic.process import view; view.BETWEEN_LOOKS = 0.0")
         processes[0].run(f"globals().update(uuids={uuids!r})")
         processes[0].run("claims.hold(uuids)")
         yield processes

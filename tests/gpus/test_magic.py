@@ -230,11 +230,17 @@ def test_a_wait_that_has_just_begun_has_waited_nothing(run: Run, machine: Machin
     assert "Timed out after 1 s waiting for SIMULATED GPU 3: in use by tom" in wrong
 
 
-def test_a_wait_looks_a_last_time_when_its_time_is_over_and_seldom_when_it_is_long() -> None:
+@pytest.mark.parametrize(
+    ("pace", "first"), [("", 1.0), ("0.5", 0.5), ("7", 1.0), ("0", 1.0), ("soon", 1.0), ("nan", 1.0)]
+)
+def test_a_wait_looks_a_last_time_when_its_time_is_over_and_seldom_when_it_is_long(
+    monkeypatch: pytest.MonkeyPatch, pace: str, first: float
+) -> None:
+    monkeypatch.setenv("GPU_MAGIC_PACE", pace)
     assert 0 < Waiting(current(), "auto", Options(), 0.5).next_pause() <= 0.5
     endless = Waiting(current(), "auto", Options(), None)
     pauses = [endless.next_pause() for _ in range(20)]
-    assert (pauses[0], pauses[-1]) == (1.0, 10.0)
+    assert (pauses[0], pauses[-1]) == (first, 10.0)
 
 
 @pytest.mark.parametrize(

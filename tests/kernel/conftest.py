@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 PACKAGES = ROOT / "tests" / "kernel" / "packages"
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_AT_ONCE = (
-    "from gpu_magic.gpus import wait as _wait\nfrom gpu_magic.process import view as _view\n"
-    "_view.BETWEEN_LOOKS, _wait.FIRST_PAUSE = 0.0, 0.1\ndel _view, _wait"
-)
 
 
 @dataclass
@@ -122,11 +118,9 @@ class Kernel:
         return reply
 
     def load(self) -> Kernel:
-        """Load the extension in its first cell, whose waits and whose `auto` look again at once."""
+        """Load the extension in its first cell."""
         reply = self.run("%load_ext gpu_magic")
         assert reply.status == "ok", reply.traceback
-        done = self.client._recv_reply(self.client.execute(_AT_ONCE, silent=True), timeout=LIMIT)
-        assert done["content"]["status"] == "ok"
         return self
 
     def run_and_interrupt(self, code: str, when: Callable[[], object]) -> Reply:

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import threading
-from importlib import import_module
+import time
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,6 @@ import pytest
 import torch
 
 import gpu_magic
-import gpu_magic.gpus.wait as gpus_wait
-import gpu_magic.panel.machine as panel_machine
 from gpu_magic.panel.machine import History, find_variables
 from gpu_magic.panel.state import PageViewer, PanelState, panel_state
 from gpu_magic.testing import Machine, simulate, start_cuda
@@ -38,10 +36,10 @@ class Pages:
 
     is_widget = True
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, now: Callable[[], float] = time.monotonic) -> None:
         self.machine = machine
         self.heard: list[dict[str, Any]] = []
-        self.kernel = PanelState()
+        self.kernel = PanelState(now)
         self.kernel.add(self, None)
         self.look()
 
@@ -81,11 +79,12 @@ class Pages:
 
 
 @pytest.fixture
-def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
-    """Return the pages of four GPUs, which a wait looks at often."""
-    monkeypatch.setattr(gpus_wait, "FIRST_PAUSE", 0.02)
+def pages(request: pytest.FixtureRequest) -> Iterator[Pages]:
+    """Return the pages of four GPUs, whose clock a test with the fixture `clock` turns."""
+    has_clock = "clock" in request.fixturenames
+    now = request.getfixturevalue("clock").monotonic if has_clock else time.monotonic
     with simulate("4xA100-80GB", clock=0) as machine:
-        pages = Pages(machine)
+        pages = Pages(machine, now)
         yield pages
         pages.kernel.pause()
 
@@ -247,7 +246,9 @@ def test_a_reading_that_fails_is_said_until_one_succeeds_and_hides_no_choice(
     assert pages.said == ""
 
 
-def test_the_machine_is_read_while_somebody_looks_and_during_cells_for_who_does_not(pages: Pages) -> None:
+def test_the_machine_is_read_while_somebody_looks_and_during_cells_for_who_does_not(
+    pages: Pages, shell: InteractiveShell
+) -> None:
     tick = pages.kernel.tick
     assert tick()
     pages.look("watched", "w")
@@ -255,11 +256,16 @@ def test_the_machine_is_read_while_somebody_looks_and_during_cells_for_who_does_
     assert tick()  # the other view is still looked at
     pages.look("unwatched", "w")
     assert not tick()
-    pages.kernel.idle._depth = 1  # a cell runs
-    assert tick()
-    pages.look("hidden", "w")
-    assert not tick()
-    pages.kernel.idle._depth = 0
+    pages.kernel.idle.attach(shell)
+
+    def cell() -> None:
+        assert tick()
+        pages.look("hidden", "w")
+        assert not tick()
+
+    shell.user_ns["cell"] = cell
+    shell.run_cell("cell()").raise_error()
+    pages.kernel.pause()
 
 
 # What is sent of a cell, which can take days, to pages that may have vanished: a server keeps it all for them.
@@ -278,11 +284,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    for module in ("state", "idle", "machine"):
-        monkeypatch.setattr(import_module(f"gpu_magic.panel.{module}"), "time", clock)
-    return clock
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
@@ -336,7 +339,7 @@ def test_a_page_that_vanished_is_sent_less_than_5_mb_in_a_day_and_none_if_it_wou
     """The panel and the chip of a page are sent the same, so each may be sent half of it."""
     with simulate("64xA100-80GB", clock=clock.monotonic) as machine:
         machine.populate()
-        pages = Pages(machine)
+        pages = Pages(machine, clock.monotonic)
         pages.look("hidden")
         (by_subshell if has_subshell else lambda look: look())(lambda: report(pages, visibility))
         heard = during(pages, DAY)
@@ -481,11 +484,9 @@ def test_instances_stand_behind_their_gpu_and_the_least_busy_one_alone_can_be_pi
             pages.kernel.pause()
 
 
-def test_seconds_without_a_reading_are_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_without_a_reading_are_a_gap() -> None:
     now = 100.0
-    clock = SimpleNamespace(monotonic=lambda: now)
-    monkeypatch.setattr(panel_machine, "time", clock)
-    history = History()
+    history = History(lambda: now)
     for now in (100.0, 101.1, 104.0, 104.2):
         history.add([{"key": "0", "utilization": round(now * 10), "used": 1, "shares": (0, 0, 6)}])
     assert history.utilization() == {"0": [1000, 1011, None, None, 1042]}

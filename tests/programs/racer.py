@@ -11,7 +11,6 @@ from contextlib import suppress
 
 import gpu_magic
 from gpu_magic.errors import ChoiceError
-from gpu_magic.process import view
 
 
 def race(lines: int) -> None:
@@ -30,7 +29,6 @@ def race(lines: int) -> None:
 
 
 gpu_magic.gpus()  # all is loaded
-view.BETWEEN_LOOKS = 0.0
 pids, pipes = [], []
 for _ in range(int(sys.argv[1])):
     lines, to_racer = os.pipe()

@@ -33,7 +33,7 @@ DOORS = {
     "find_spec",
 }
 OURS = (*map(str, Path(gpu_magic.__file__).parent.rglob("*.py")), "/contextlib.py", "/os.py")
-HOLD = {"postponed_interrupts", "defer_interrupts"}
+HOLD = {"postponed_interrupts", "defer_interrupts", "in_background"}
 MOST = 100  # moments of a cell
 CELLS = ("x = 1", "%%gpu_time\nx = 1", "%%on_gpu cpu\nx = 1", "%gpu_time on", "%gpu_time off")
 
@@ -65,6 +65,13 @@ def is_within_a_hook() -> bool:
         names.append(frame.f_code.co_name)
         frame = frame.f_back
     return len(names) > 1 and not DOORS.isdisjoint(names[-2:]) and HOLD.isdisjoint(names)
+
+
+def test_the_functions_that_are_named_here_are_there() -> None:
+    package = "".join(
+        file.read_text(encoding="utf-8") for file in Path(gpu_magic.__file__).parent.rglob("*.py")
+    )
+    assert [name for name in DOORS | HOLD if f"def {name}(" not in package] == []
 
 
 @pytest.mark.parametrize("cell", CELLS)
