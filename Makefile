@@ -2,7 +2,7 @@
 # make test   what has to pass before each push, with the versions in tests/constraints.txt; CONSTRAINTS= with the newest
 #             PART=kernels one part: pure, kernels, frameworks, pages or notebooks
 # make test-all   that and all rarer combinations, as every night
-# make check  linters, formatter, types, workflows
+# make check  linters, formatters and types of Python and of the page's scripts; workflows
 # make constraints   renew tests/constraints.txt: the newest versions of everything; KEEP=torch==2.13.0 keeps one
 # make matrix the kernels' tests with the oldest and the newest versions, in .nox; ONLY=colab runs some of them
 # make docs   the documentation as a site, in build/site; without a network, warnings are errors
@@ -25,6 +25,8 @@ suite := pure kernels frameworks pages
 ifneq ($(filter-out $(suite) notebooks,$(PART)),)
 $(error There is no part $(PART); try one of: $(suite) notebooks)
 endif
+# Node.js is PyPI's, so that it is the same everywhere.
+NODE := env PATH="$(CURDIR)/$(BIN):$$PATH"
 NBVAL := -p nbval --nbval --nbval-current-env --nbval-sanitize-with tests/nbval.cfg
 KERNELS := build/kernels
 SIMULATED := -u CUDA_VISIBLE_DEVICES -u CUDA_DEVICE_ORDER -u PYTHONUNBUFFERED GPU_MAGIC_SIMULATE="8xA100-80GB clock=0"
@@ -79,11 +81,13 @@ test-gpu: .venv/installed
 needs:
 	@tests/needs.sh
 
-check: .venv/installed
+check: .venv/installed node_modules/installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/zizmor --quiet --offline --config .github/zizmor.yml .github
+	$(NODE) node_modules/.bin/biome check
+	$(NODE) node_modules/.bin/tsc
 
 matrix: .venv-matrix/installed
 	.venv-matrix/bin/nox $(if $(ONLY),--keywords '$(ONLY)')
@@ -97,6 +101,10 @@ bench: needs .venv/installed
 .venv/installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv .venv
 	$(PINNED) $(BIN)/python -m pip install --quiet --editable '.[test,check]'
+	touch $@
+
+node_modules/installed: package.json package-lock.json .venv/installed
+	$(NODE) npm ci --silent
 	touch $@
 
 # Without the `+cpu` of a build: it is a matter of where pip looks.
@@ -125,4 +133,4 @@ constraints:
 	touch $@
 
 clean:
-	rm -rf .venv .venv-demo .venv-docs .venv-matrix .nox build .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-demo .venv-docs .venv-matrix .nox build .pytest_cache .mypy_cache .ruff_cache .hypothesis dist node_modules

@@ -13,7 +13,16 @@ from gpu_magic.option_table import CHOICE, FILTERS, Kind
 __all__ = ["script", "style"]
 
 _HERE = Path(__file__).parent
-_SCRIPTS = ("dom.js", "connection.js", "store.js", "grid.js", "detail.js", "panel.js", "place.js")
+_SCRIPTS = (
+    "dom.js",
+    "connection.js",
+    "store.js",
+    "grid.js",
+    "detail.js",
+    "visibility.js",
+    "panel.js",
+    "place.js",
+)
 
 
 def script() -> str:

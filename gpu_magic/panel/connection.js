@@ -54,8 +54,11 @@ export async function findComm(kernel) {
 
 // A model like anywidget's, over the comm. `get` reads from `values`.
 export class Connection {
+  /** @param {Record<string, unknown>} values */
   constructor(kernel, comm, values = {}) {
     this.values = values;
+    this.widget_manager = undefined; // of the widget that a panel continues
+    this.isFollowed = false; // somebody else looks for the next kernel
     this.page = Math.random().toString(36).slice(2);
     this.callbacks = new Map(); // by event
     this.isClosed = false; // by the kernel, because gpu_magic was unloaded
@@ -132,6 +135,7 @@ export class Connection {
 
 // Returns the panel of a kernel, which can be rendered in several places: a widget like anywidget's, with
 // `model` and `close`. Returns undefined if the kernel has ended meanwhile.
+/** @param {Record<string, unknown>} values */
 export async function openPanel(kernel, comm, values = {}, widgetManager = undefined) {
   const model = new Connection(kernel, comm, values);
   const answer = await model.attach();
@@ -167,7 +171,8 @@ async function load({ script, style }) {
     modules.set(script, loading);
   }
   const module = await modules.get(script);
-  const element = document.getElementById("gpu-magic-style") ?? document.head.appendChild(document.createElement("style"));
+  const element =
+    document.getElementById("gpu-magic-style") ?? document.head.appendChild(document.createElement("style"));
   element.id = "gpu-magic-style";
   if (element.textContent !== style) element.textContent = style;
   return module.default;

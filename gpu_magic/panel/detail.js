@@ -1,12 +1,17 @@
 // The details below an open row: figures over time, processes, and this kernel's variables on the device.
 class DetailView {
   constructor({ key, element: row, chevron }, store) {
-    Object.assign(this, { key, store, chevron });
+    this.key = key;
+    /** @type {Store} */
+    this.store = store;
+    this.chevron = chevron;
     // A row of the grid with one cell, because a grid may contain only rows and cells.
     this.element = make("div", "gm-detail", { role: "row", "data-key": key });
     const id = `gm-detail-${makeName()}`;
     const columns = String(Object.keys(COLUMNS).length);
-    this.cell = this.element.appendChild(make("div", "gm-detail-cell", { role: "gridcell", id, "aria-colspan": columns }));
+    this.cell = this.element.appendChild(
+      make("div", "gm-detail-cell", { role: "gridcell", id, "aria-colspan": columns }),
+    );
     const figures = this.cell.appendChild(make("div", "gm-detail-figures"));
     this.util = new FigureView("Utilization", new Chart(56));
     const size = (share) => sizeText((share / 1000) * this.total);
@@ -99,9 +104,17 @@ function makeList(title, className) {
 // This kernel's variables on a GPU, and the button that frees memory that no variable holds.
 class VariableList {
   constructor(store) {
-    Object.assign(this, makeList("Variables of this kernel", "gm-detail-variables"), { store, items: new Map() });
+    const { element, list, note } = makeList("Variables of this kernel", "gm-detail-variables");
+    this.element = element;
+    this.list = list;
+    this.note = note;
+    /** @type {Store} */
+    this.store = store;
+    this.items = new Map();
     const title = "Does what %gpu_free does, on all GPUs";
-    this.free = this.element.appendChild(makeButton("Free what can be freed", () => store.free(), "gm-quiet", { title }));
+    this.free = this.element.appendChild(
+      makeButton("Free what can be freed", () => store.free(), "gm-quiet", { title }),
+    );
   }
 
   show({ variables, processes }) {
@@ -135,7 +148,14 @@ class VariableList {
 class ProcessList {
   // If the process with the focus has ended, `leave` moves the focus.
   constructor(store, leave) {
-    Object.assign(this, makeList("Processes", "gm-detail-processes"), { store, leave, views: new Map() });
+    const { element, list, note } = makeList("Processes", "gm-detail-processes");
+    this.element = element;
+    this.list = list;
+    this.note = note;
+    /** @type {Store} */
+    this.store = store;
+    this.leave = leave;
+    this.views = new Map();
   }
 
   show(row, { processes = [], is_listed: isListed }) {
@@ -143,7 +163,10 @@ class ProcessList {
     const focused = this.list.contains(document.activeElement);
     this.views = viewsOf(this.views, [...found.keys()], () => new ProcessView(this.store));
     for (const [name, view] of this.views) view.show(found.get(name));
-    arrange(this.list, [...this.views.values()].map(({ element }) => element));
+    arrange(
+      this.list,
+      [...this.views.values()].map(({ element }) => element),
+    );
     if (focused && !this.list.contains(document.activeElement)) this.leave();
     this.list.hidden = !found.size;
     // Without processes, the note says why: the GPU is free or lost, or its users are unknown.
@@ -187,7 +210,9 @@ class ProcessView {
     if (this.button.getAttribute("aria-disabled")) return;
     const { pid, started, title, step } = this.process;
     const kill = step === "kill";
-    const text = kill ? `Kill ${title} (PID ${pid})? It is ended at once, without saving.` : `End ${title} (PID ${pid})? It gets TERM.`;
+    const text = kill
+      ? `Kill ${title} (PID ${pid})? It is ended at once, without saving.`
+      : `End ${title} (PID ${pid})? It gets TERM.`;
     const id = `gm-end-${makeName()}`;
     this.question = make("span", "gm-question", { role: "alertdialog", "aria-labelledby": id });
     this.question.step = step;

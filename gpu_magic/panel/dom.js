@@ -56,7 +56,13 @@ const SVG = "http://www.w3.org/2000/svg";
 class Chart {
   // `height` is in units of the drawing. `most` is the highest value. `write` formats a value.
   constructor(height = 20, most = 100, write = (value) => `${value} %`) {
-    Object.assign(this, { height, most, write, samples: [] });
+    this.height = height;
+    this.most = most;
+    this.write = write;
+    /** @type {(number | null)[]} */
+    this.samples = [];
+    /** @type {HTMLElement | undefined} */
+    this.readout = undefined;
     this.element = make("span", "gm-plot", { "aria-hidden": "true" });
     const attributes = { viewBox: `0 0 ${SAMPLES} ${height}`, class: "gm-chart", preserveAspectRatio: "none" };
     this.svg = this.element.appendChild(makeSvg("svg", attributes));

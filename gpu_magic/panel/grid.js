@@ -15,7 +15,14 @@ const MOST_USERS = 3;
 
 class Grid {
   constructor(panel, store, say) {
-    Object.assign(this, { panel, store, say, rows: new Map(), details: new Map() }); // views, by key
+    this.panel = panel;
+    /** @type {Store} */
+    this.store = store;
+    this.say = say;
+    /** @type {Map<string, RowView>} */
+    this.rows = new Map(); // by key
+    /** @type {Map<string, DetailView>} */
+    this.details = new Map(); // by key
     this.sizes = new SizesView();
     this.overview = new Overview(panel, store, () => this.show(true));
     const attributes = { role: "grid", "aria-label": "GPUs", "aria-multiselectable": "true" };
@@ -29,7 +36,8 @@ class Grid {
     this.observer = new ResizeObserver(() => this.fit());
     for (const element of [this.element, ...this.sizes.element.children]) this.observer.observe(element);
     this.sight = new IntersectionObserver((entries) => {
-      for (const { target, isIntersecting } of entries) this.rows.get(target.dataset.key)?.comeIntoSight(isIntersecting);
+      for (const { target, isIntersecting } of entries)
+        this.rows.get(/** @type {HTMLElement} */ (target).dataset.key)?.comeIntoSight(isIntersecting);
     });
   }
 
@@ -37,12 +45,20 @@ class Grid {
     const { store } = this;
     const keys = this.overview.show();
     // Rows keep their places while the pointer or the focus is on them.
-    const isSettled = this.element.matches(":hover, :focus-within") && keys.length === this.rows.size && keys.every((key) => this.rows.has(key));
+    const isSettled =
+      this.element.matches(":hover, :focus-within") &&
+      keys.length === this.rows.size &&
+      keys.every((key) => this.rows.has(key));
     if (isArranged || !isSettled) this.layOut(keys);
     const { marked } = store;
     const mostUsers = store.order.length > COMPACT ? 1 : MOST_USERS;
     for (const [key, view] of this.rows) {
-      view.show(store.rows[key], store.history[key] ?? [], this.markOf(store.rows[key], marked.indexOf(key)), mostUsers);
+      view.show(
+        store.rows[key],
+        store.history[key] ?? [],
+        this.markOf(store.rows[key], marked.indexOf(key)),
+        mostUsers,
+      );
     }
     for (const view of this.details.values()) view.show();
   }
@@ -63,7 +79,9 @@ class Grid {
   // Shows rows for these devices in this order, with the details of open rows.
   layOut(keys) {
     if (keys.length && keys.join() === [...this.rows.keys()].join()) return; // keeps the scroll position
-    const focused = this.element.contains(document.activeElement) && document.activeElement.closest("[data-key]")?.dataset.key;
+    /** @type {HTMLElement | null} */
+    const focusedRow = document.activeElement?.closest("[data-key]");
+    const focused = this.element.contains(focusedRow) ? focusedRow.dataset.key : undefined;
     const count = this.store.order.length;
     this.rows = viewsOf(this.rows, keys, (key) => new RowView(key));
     for (const key of this.details.keys()) if (!this.rows.has(key)) this.fold(key);
@@ -192,14 +210,17 @@ class Grid {
 function headings() {
   const row = make("div", "gm-headings", { role: "row" });
   row.append(make("i", "gm-box"));
-  for (const [name, text] of Object.entries(COLUMNS)) row.append(make("span", `gm-${name}`, { role: "columnheader" }, text));
+  for (const [name, text] of Object.entries(COLUMNS))
+    row.append(make("span", `gm-${name}`, { role: "columnheader" }, text));
   return row;
 }
 
 // The parts of a row, by name. The box is hidden from screen readers, because `aria-selected` says the same.
-function makeParts(row, role) {
+function makeParts(row, role = "") {
+  /** @type {Record<string, HTMLElement>} */
   const parts = { box: row.appendChild(make("i", "gm-box", { "aria-hidden": "true" })) };
-  for (const name of Object.keys(COLUMNS)) parts[name] = row.appendChild(make("span", `gm-${name}`, role ? { role } : {}));
+  for (const name of Object.keys(COLUMNS))
+    parts[name] = row.appendChild(make("span", `gm-${name}`, role ? { role } : {}));
   parts.percent = parts.util.appendChild(make("span", "gm-percent"));
   parts.bar = parts.memory.appendChild(make("i", "gm-bar", { "aria-hidden": "true" }));
   parts.size = parts.memory.appendChild(make("span", "gm-size"));
@@ -211,16 +232,16 @@ class RowView {
     this.key = key;
     this.isInSight = true; // until it is known
     this.element = makeFocusable("div", "gm-row", { role: "row", tabindex: "-1", "data-key": key });
-    Object.assign(this, makeParts(this.element, "gridcell"));
-    this.applied = this.badge.appendChild(make("span", "gm-applied"));
-    this.arrow = this.badge.appendChild(make("span"));
-    this.pending = this.badge.appendChild(make("span", "gm-pending"));
-    this.bars = ["mine", "others", "rest"].map((name) => this.bar.appendChild(make("b", `gm-${name}`)));
+    this.parts = makeParts(this.element, "gridcell");
+    this.applied = this.parts.badge.appendChild(make("span", "gm-applied"));
+    this.arrow = this.parts.badge.appendChild(make("span"));
+    this.pending = this.parts.badge.appendChild(make("span", "gm-pending"));
+    this.bars = ["mine", "others", "rest"].map((name) => this.parts.bar.appendChild(make("b", `gm-${name}`)));
     this.chart = new Chart();
-    this.util.append(this.chart.element);
-    this.number = this.label.appendChild(make("span"));
+    this.parts.util.append(this.chart.element);
+    this.number = this.parts.label.appendChild(make("span"));
     // The button that opens the row. At the keyboard, the arrow keys open it.
-    this.chevron = this.label.appendChild(
+    this.chevron = this.parts.label.appendChild(
       makeFocusable("button", "gm-chevron", {
         type: "button",
         tabindex: "-1",
@@ -248,15 +269,16 @@ class RowView {
     setAttribute(this.element, "aria-selected", String(isChosen));
     setAttribute(this.element, "aria-disabled", row.unavailable ? "true" : null);
     setAttribute(this.element, "title", row.unavailable || null);
-    setAttribute(this.box, "data-order", order);
+    setAttribute(this.parts.box, "data-order", order);
     setText(this.applied, applied);
     setText(this.arrow, isChosen && applied && pending ? " → " : "");
     setText(this.pending, pending);
     setText(this.number, row.label);
-    setText(this.name, row.name.replace(/^NVIDIA /, ""));
-    setAttribute(this.name, "title", row.name);
+    setText(this.parts.name, row.name.replace(/^NVIDIA /, ""));
+    setAttribute(this.parts.name, "title", row.name);
     this.showUsers(row.users, mostUsers);
-    Object.assign(this, { row, samples });
+    this.row = row;
+    this.samples = samples;
     if (this.isInSight) this.showFigures();
   }
 
@@ -268,13 +290,13 @@ class RowView {
   showFigures() {
     const { row } = this;
     this.chart.draw(this.samples);
-    setText(this.size, row.total && usedOfTotal(row));
+    setText(this.parts.size, row.total && usedOfTotal(row));
     const [mine, others, used] = row.shares;
     const widths = [mine, Math.min(others, 1000 - mine), Math.max(0, used - mine - others)];
-    widths.forEach((width, index) => setAttribute(this.bars[index], "style", `width: ${width / 10}%`));
-    setText(this.percent, figure(row.utilization, "%"));
-    setAttribute(this.percent, "data-load", String(Math.ceil((row.utilization || 0) / 25))); // 0 to 4
-    setText(this.heat, [figure(row.temperature, "°C"), figure(row.power, "W")].filter(Boolean).join(" · "));
+    for (const [index, width] of widths.entries()) setAttribute(this.bars[index], "style", `width: ${width / 10}%`);
+    setText(this.parts.percent, figure(row.utilization, "%"));
+    setAttribute(this.parts.percent, "data-load", String(Math.ceil((row.utilization || 0) / 25))); // 0 to 4
+    setText(this.parts.heat, [figure(row.temperature, "°C"), figure(row.power, "W")].filter(Boolean).join(" · "));
   }
 
   // Surplus users are kept for screen readers, and are visible while the row has the keyboard focus.
@@ -289,9 +311,11 @@ class RowView {
       return element;
     });
     if (surplus) lines.push(make("span", "gm-more", { "aria-hidden": "true", "data-more": `+${surplus} more` }));
-    const isThere = lines.length === this.users.children.length && lines.every((line, index) => line.isEqualNode(this.users.children[index]));
-    if (!isThere) this.users.replaceChildren(...lines);
-    setAttribute(this.users, "title", users.join("\n"));
+    const isThere =
+      lines.length === this.parts.users.children.length &&
+      lines.every((line, index) => line.isEqualNode(this.parts.users.children[index]));
+    if (!isThere) this.parts.users.replaceChildren(...lines);
+    setAttribute(this.parts.users, "title", users.join("\n"));
   }
 }
 
@@ -389,7 +413,8 @@ class Overview {
 
   // In GiB; -1 if it is unknown or the devices can't be chosen.
   mostFree(group) {
-    const free = ({ used, total_gib: total, unavailable }) => (used === null || total === null || unavailable ? -1 : total - used);
+    const free = ({ used, total_gib: total, unavailable }) =>
+      used === null || total === null || unavailable ? -1 : total - used;
     return Math.max(...group.map((key) => free(this.store.rows[key])));
   }
 }
@@ -400,6 +425,7 @@ function countModels(rows) {
     rows.filter((row) => !row.unavailable),
     (row) => row.name.replace(/^NVIDIA (GeForce )?/, "").replace(/ MIG-.*/, ""),
   );
-  const count = ([model, those]) => `${those.length} × ${model}: ${those.filter((row) => row.usage === "free").length} free`;
+  const count = ([model, those]) =>
+    `${those.length} × ${model}: ${those.filter((row) => row.usage === "free").length} free`;
   return [...models].map(count).join(" · ");
 }

@@ -72,7 +72,10 @@ class PanelView {
     onEnter(this.count, pick);
     const name = { "aria-label": "Pick the least busy" };
     least.append(make("span", "", {}, "Pick"), this.count, makeButton("least busy", pick, "", name));
-    this.buttons.append(makeButton("None", () => store.change("none")), makeButton("Reset", () => store.change("reset")));
+    this.buttons.append(
+      makeButton("None", () => store.change("none")),
+      makeButton("Reset", () => store.change("reset")),
+    );
     this.wait = new WaitControls(store, this.root, this.buttons);
     this.use = this.buttons.appendChild(makeButton("Use these", () => this.apply(), "gm-use"));
   }
@@ -117,7 +120,16 @@ class PanelView {
     setText(this.state, isRestarting ? "restarted" : isGone ? "no kernel" : stateText(header));
     this.state.dataset.state = isGone ? "unknown" : header.cuda_state;
     const why = `${header.runtime} ${header.cuda_text}. Another choice needs a restart of the kernel. The next %load_ext gpu_magic applies it.`;
-    setText(this.banner, isGone ? "" : isFrozen ? why : ["forked", "unclear", "broken"].includes(header.cuda_state) ? `${header.runtime} ${header.cuda_text}.` : "");
+    setText(
+      this.banner,
+      isGone
+        ? ""
+        : isFrozen
+          ? why
+          : ["forked", "unclear", "broken"].includes(header.cuda_state)
+            ? `${header.runtime} ${header.cuda_text}.`
+            : "",
+    );
     this.root.classList.toggle("gm-none", !order.length);
     setText(this.empty, order.length ? "" : header.problem);
     setText(this.notes, [order.length ? header.problem : "", ...header.notes].filter(Boolean).join("\n"));
@@ -155,7 +167,12 @@ class PanelView {
     this.clear.hidden = store.draft === null || store.isDead;
     if (this.question.request !== store.draft || store.isDead) this.question.close();
     const hasDevices = store.draft !== null && splitRequest(store.draft).devices !== "";
-    const hint = hasDevices && store.isWaiting ? "waiting" : hasDevices ? "not applied yet" : "click GPUs in the order you want them";
+    const hint =
+      hasDevices && store.isWaiting
+        ? "waiting"
+        : hasDevices
+          ? "not applied yet"
+          : "click GPUs in the order you want them";
     setText(this.hint, request && store.draft === null ? "" : hint);
     const restarts = store.isFrozen && !store.isSame;
     const use = USE_WORDS[store.draft] ?? "Use these";
@@ -204,9 +221,13 @@ function acknowledge(button, done, label) {
 
 // Hides the static fallback before the panel, which is for pages without a live panel.
 function hideFallback(key) {
-  for (const fallback of document.querySelectorAll(".gm-fallback")) {
+  /** @type {NodeListOf<HTMLElement>} */
+  const fallbacks = document.querySelectorAll(".gm-fallback");
+  for (const fallback of fallbacks) {
     if (fallback.dataset.widget !== key) continue;
-    (fallback.closest(".jp-OutputArea-child") ?? fallback).style.display = "none";
+    /** @type {HTMLElement | null} */
+    const output = fallback.closest(".jp-OutputArea-child");
+    (output ?? fallback).style.display = "none";
   }
 }
 
@@ -235,7 +256,10 @@ class RestartQuestion {
       this.close();
       restart(request);
     };
-    this.element.append(makeButton("Restart", yes, "gm-use"), makeButton("Cancel", () => this.close()));
+    this.element.append(
+      makeButton("Restart", yes, "gm-use"),
+      makeButton("Cancel", () => this.close()),
+    );
     this.element.addEventListener("keydown", (event) => {
       if (event.key === "Escape") this.close();
     });

@@ -3,6 +3,8 @@
 const ANSWER_LIMIT = 150; // milliseconds without an answer after which a notice says that the kernel is busy
 const SILENCE = 20000; // milliseconds without a message; the kernel sends one in 1 or 5 s, or tells the pause
 const RESTART_TIME = 6000; // milliseconds in which another page or the kernel restarts it
+/** @typedef {{ text: string, kind: string, warnings?: string[] }} Notice what a view shows below the rows */
+/** @type {Notice} */
 const NOTHING = { text: "", kind: "info", warnings: [] };
 
 // For pages that can find the panel's next kernel, and for pages that can't.
@@ -22,9 +24,14 @@ class Store {
     this.page = makeName();
     this.views = new Set();
     // The clicked choice that is not applied yet: a request; "": no device yet; null: nothing was clicked.
+    /** @type {string | null} */
     this.draft = null;
+    /** @type {string | null | undefined} */
     this.requested = undefined; // the draft that was sent to the kernel
+    /** @type {Notice} */
     this.notice = NOTHING;
+    /** @type {(() => void) | undefined} */
+    this.whenLost = undefined; // set by a place that can show the next kernel's panel
     this.isLive = false; // a page without a kernel has a saved state, and shows the table: see `receive`
     this.isGone = false;
     this.isRestarting = false;
@@ -56,7 +63,9 @@ class Store {
     this.header = state.header;
     this.rows = Object.fromEntries(state.rows.map((row) => [row.key, row]));
     this.order = state.rows.map(({ key }) => key);
-    for (const name of ["process", "second", "details"]) this[name] = state[name];
+    this.process = state.process;
+    this.second = state.second;
+    this.details = state.details;
     this.isPaused = state.is_paused;
     const { said, waiting } = state;
     const isSaid = said.number !== this.said?.number;
@@ -251,7 +260,9 @@ class Store {
     const name = ({ key, parent }) => (parent ? key : `GPU ${key}`);
     const isUsed = (users) => users.some((user) => !user.startsWith("claimed by "));
     const busy = this.marked.map((key) => this.rows[key]).filter((row) => row.usage === "busy");
-    return busy.map((row) => `${name(row)} is ${isUsed(row.users) ? "in use. " : ""}${row.users.join("; ")}`).join("\n");
+    return busy
+      .map((row) => `${name(row)} is ${isUsed(row.users) ? "in use. " : ""}${row.users.join("; ")}`)
+      .join("\n");
   }
 
   // The clicked devices that another process uses or has claimed.

@@ -110,7 +110,7 @@ def test_a_request_from_a_page_is_shown_as_it_was_sent_and_is_there(devices: str
         assert f"{named}{more}" == request
         if not named:
             return
-        with simulate("4xA100-80GB"):
+        with simulate("4xA100-80GB", clock=0):
             choice = gpu_magic.choose(named, growth=more.growth, memory_limit=more.memory_limit)
             assert set(choice.devices) <= set(gpu_magic.gpus().devices)
     except NotUnderstoodError:

@@ -5,7 +5,8 @@ import { afterCells, findChoice, findComm, openPanel } from "./connection.js";
 import { listRunning, Machine, MachineChip, MachineTable } from "./machine.js";
 
 // Only after such cells is the kernel asked for gpu_magic.
-const MENTIONS = /gpu_magic|%(gpus|on_gpu|where|to_gpu|to_cpu|gpu_free|gpu_fit|gpu_ps|gpu_panel|gpu_doctor|gpu_launch|gpu_tasks|gpu_cluster|gpu_time)\b/;
+const MENTIONS =
+  /gpu_magic|%(gpus|on_gpu|where|to_gpu|to_cpu|gpu_free|gpu_fit|gpu_ps|gpu_panel|gpu_doctor|gpu_launch|gpu_tasks|gpu_cluster|gpu_time)\b/;
 
 // `modules` has what is used of the application's own modules, by name: see remoteEntry.js.
 export function makePlugin(modules) {
@@ -66,6 +67,8 @@ class Chip {
     this.Beside = Beside;
     this.session = notebook.sessionContext;
     this.isDisposed = false;
+    /** @type {{ dispose(): void } | undefined} */
+    this.place = undefined; // in the status bar or the toolbar
     this.panel = undefined; // of the kernel, as `openPanel` returns it
     this.beside = undefined; // the widget with the panel, while it is open
     this.item = item;
@@ -108,7 +111,12 @@ class Chip {
   showMachine() {
     if (this.machineChip || (this.panel && this.beside)) return;
     this.leave();
-    this.machineChip = new MachineChip(this.machine, this.item.node, () => this.kernel, () => this.open());
+    this.machineChip = new MachineChip(
+      this.machine,
+      this.item.node,
+      () => this.kernel,
+      () => this.open(),
+    );
   }
 
   hideMachine() {
@@ -128,7 +136,12 @@ class Chip {
     const source = `%load_ext gpu_magic\n%gpus ${gpus}`;
     const written = findChoice(notebook);
     if (written) written.setSource(source);
-    else notebook.insertCell(0, { cell_type: "code", source, metadata: { trusted: true, gpu_magic: { is_choice: true } } });
+    else
+      notebook.insertCell(0, {
+        cell_type: "code",
+        source,
+        metadata: { trusted: true, gpu_magic: { is_choice: true } },
+      });
     content.activeCellIndex = written ? notebook.cells.indexOf(written) : 0;
     content.deselectAll(); // a selection would also run
     this.app.shell.activateById(this.notebook.id);

@@ -69,11 +69,16 @@ export class Machine {
     this.isAsking = true;
     let wait = [...this.viewers.values()].some(Boolean) ? OPEN : EVERY;
     try {
-      const answer = await this.request(`${this.settings.baseUrl}gpu_magic/gpus?no_track_activity=1`, { cache: "no-store" }, this.settings);
+      const answer = await this.request(
+        `${this.settings.baseUrl}gpu_magic/gpus?no_track_activity=1`,
+        { cache: "no-store" },
+        this.settings,
+      );
       this.isGone = answer.status === 404; // the server lacks the extension
       const { gpus, simulated } = answer.ok ? await answer.json() : { gpus: [], simulated: "" };
       if (!gpus.length) wait = SELDOM;
-      Object.assign(this, { gpus, simulated });
+      this.gpus = gpus;
+      this.simulated = simulated;
     } catch {
       this.gpus = []; // JupyterLab reports that the server has ended
     }
@@ -102,7 +107,16 @@ export class Machine {
       const idle = seconds >= IDLE ? seconds : 0;
       const session = named.get(id);
       const name = printable(session?.path ?? session?.name ?? models.get(id)?.name ?? id);
-      found.push({ id, gpus, bytes, hasMemory: sizes.some((size) => size > 0), idle, isBusy: seconds === 0, session, name });
+      found.push({
+        id,
+        gpus,
+        bytes,
+        hasMemory: sizes.some((size) => size > 0),
+        idle,
+        isBusy: seconds === 0,
+        session,
+        name,
+      });
     }
     return found.sort((one, other) => other.idle - one.idle);
   }
@@ -142,7 +156,8 @@ export function question(kernel) {
 // The chip of a notebook whose kernel has not loaded gpu_magic.
 export class MachineChip {
   constructor(machine, element, kernel, open) {
-    Object.assign(this, { machine, kernel });
+    this.machine = machine;
+    this.kernel = kernel;
     element.classList.add("gm-chip-place");
     element.hidden = false; // so that it is in sight before the first reading
     this.button = element.appendChild(make("button", "gm-chip"));
@@ -163,7 +178,9 @@ export class MachineChip {
     const free = whole.filter((gpu) => gpu.is_free).length;
     const idle = this.machine.kernels().find((kernel) => kernel.id === id)?.idle;
     const names = own.length > MOST_NAMED ? `${own.length} GPUs` : labels(own);
-    this.text.textContent = [names, own.length && memory(together(own)), simulated && "SIMULATED"].filter(Boolean).join(" · ");
+    this.text.textContent = [names, own.length && memory(together(own)), simulated && "SIMULATED"]
+      .filter(Boolean)
+      .join(" · ");
     this.state.textContent = own.length ? (idle ? `idle ${age(idle)}` : "") : `${free} of ${whole.length} GPUs free`;
     this.state.dataset.state = own.length || !free ? "unknown" : "live";
   }
@@ -178,7 +195,10 @@ export class MachineChip {
 // notebook is not in Python.
 export class MachineTable {
   constructor(machine, element, { use, kernel, confirm }) {
-    Object.assign(this, { machine, use, kernel, confirm });
+    this.machine = machine;
+    this.use = use;
+    this.kernel = kernel;
+    this.confirm = confirm;
     this.root = element.appendChild(make("div", "gm-panel gm-machine"));
     this.root.lang = "en";
     this.mark = this.root.appendChild(make("p", "gm-machine-mark"));
@@ -232,19 +252,20 @@ export class MachineTable {
     set(row.users, gpu.users.join("\n"));
     row.users.classList.toggle("gm-machine-free", gpu.is_free);
     // Idle kernels of this server, except the notebook's own.
-    const idle = this.machine.kernels().filter(({ id, gpus, idle }) => idle && id !== this.kernel()?.id && gpus.includes(gpu));
+    const idle = this.machine
+      .kernels()
+      .filter(({ id, gpus, idle }) => idle && id !== this.kernel()?.id && gpus.includes(gpu));
     const key = JSON.stringify(idle.map(({ id, name }) => [id, name]));
     if (row.key === key) return;
     row.key = key;
     for (const button of row.own) button.remove();
-    row.own = idle.map(({ id, name }) =>
-      this.addButton(row.actions, `Shut down ${name}`, () => this.ask(id)),
-    );
+    row.own = idle.map(({ id, name }) => this.addButton(row.actions, `Shut down ${name}`, () => this.ask(id)));
   }
 
   async ask(id) {
     const kernel = this.machine.kernels().find((one) => one.id === id);
-    if (kernel && (await this.confirm(`Shut down ${kernel.name}?`, question(kernel)))) await this.machine.shutDown(kernel);
+    if (kernel && (await this.confirm(`Shut down ${kernel.name}?`, question(kernel))))
+      await this.machine.shutDown(kernel);
   }
 
   close() {
@@ -257,7 +278,9 @@ export class MachineTable {
 export function listRunning(machine, managers, { Signal, notebookIcon }) {
   const changed = new Signal(machine);
   const detail = ({ gpus, bytes, idle }) =>
-    [bytes === 0 ? `${labels(gpus)}: claimed` : `${labels(gpus)}: ${gib(bytes)} GiB`, idle && `idle ${age(idle)}`].filter(Boolean).join(", ");
+    [bytes === 0 ? `${labels(gpus)}: claimed` : `${labels(gpus)}: ${gib(bytes)} GiB`, idle && `idle ${age(idle)}`]
+      .filter(Boolean)
+      .join(", ");
   // Without a viewer in sight, the last reading can be old.
   const list = () => (machine.viewers.size ? machine.kernels() : []);
   const textOf = (kernels) => JSON.stringify(kernels.map((kernel) => [kernel.id, detail(kernel), question(kernel)]));

@@ -3,7 +3,7 @@
 // `get(module)`, and modules in scope[name][version] with `get` and `loaded`. Seen with JupyterLab 4.6 and
 // 4.7.0a2, Notebook 7.6 and 7.7.0a2.
 (() => {
-  const here = document.currentScript.src;
+  const here = /** @type {HTMLScriptElement} */ (document.currentScript).src;
   // What is used of each module.
   const MODULES = {
     "@lumino/widgets": ["Widget"],
@@ -25,15 +25,18 @@
     return Object.fromEntries(used.map((one) => [one, module[one]]));
   }
 
-  window._JUPYTERLAB ??= {};
-  window._JUPYTERLAB["gpu-magic"] = {
+  const containers = (globalThis._JUPYTERLAB ??= {});
+  containers["gpu-magic"] = {
     init(scope) {
       shared = scope;
     },
     async get() {
-      const { makePlugin } = await import(new URL("extension.js", here));
+      const { makePlugin } = await import(String(new URL("extension.js", here)));
       const modules = Object.assign({}, ...(await Promise.all(Object.entries(MODULES).map(take))));
-      const machine = Object.assign(document.createElement("link"), { rel: "stylesheet", href: new URL("machine.css", here) });
+      const machine = Object.assign(document.createElement("link"), {
+        rel: "stylesheet",
+        href: new URL("machine.css", here),
+      });
       // The panel's style, until a kernel's style, possibly of another version, replaces it (connection.js).
       const panel = Object.assign(document.createElement("style"), { id: "gpu-magic-style" });
       document.head.append(machine, panel);
