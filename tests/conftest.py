@@ -23,9 +23,11 @@ import pynvml
 import pytest
 from filelock import FileLock
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
 from traitlets.config import Config
 
 from gpu_magic.devices.nvml import Nvml
+from gpu_magic.testing import Machine, simulate
 from tests.native import build, build_amd, pretend_path
 
 if TYPE_CHECKING:
@@ -221,27 +223,45 @@ def shell() -> Iterator[InteractiveShell]:
     InteractiveShell.clear_instance()
 
 
+@pytest.fixture
+def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
+    """Simulate a machine: four A100 whose figures stand still, or as `@pytest.mark.machine("2xT4", …)` says."""
+    mark = request.node.get_closest_marker("machine")
+    profile = mark.args[0] if mark and mark.args else "4xA100-80GB"
+    with simulate(profile, **{"clock": 0.0, **(mark.kwargs if mark else {})}) as simulated:
+        yield simulated
+
+
 class Cell(NamedTuple):
-    """What became of a cell: its value, its error, and all that it has printed."""
+    """What became of a cell."""
 
     value: Any
     error: Any
-    text: str
+    text: str  # all that it has printed and shown, without colors
+
+
+class Typed:
+    """Runs a cell in a shell that has the extension."""
+
+    def __init__(self, shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+        self._shell, self._capsys = shell, capsys
+        self.outputs: list[Any] = []  # what the latest cell has shown: `data` by MIME type, and `metadata`
+
+    def __call__(self, cell: str) -> Cell:
+        self._capsys.readouterr()
+        with capture_output(stdout=False, stderr=False) as captured:
+            result = self._shell.run_cell(cell, store_history=True)
+        self.outputs, printed = captured.outputs, self._capsys.readouterr()
+        shown = "".join(f"{one.data['text/plain']}\n" for one in self.outputs if "text/plain" in one.data)
+        text = re.sub(r"\x1b\[[0-9;]*m", "", printed.out + printed.err + shown)
+        return Cell(result.result, result.error_before_exec or result.error_in_exec, text)
 
 
 @pytest.fixture
-def typed(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Callable[[str], Cell]:
+def typed(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Typed:
     """Return a way to run a cell in a shell that has the extension."""
-
-    def run(cell: str) -> Cell:
-        capsys.readouterr()
-        result = shell.run_cell(cell, store_history=True)
-        printed = capsys.readouterr()
-        text = re.sub(r"\x1b\[[0-9;]*m", "", printed.out + printed.err)
-        return Cell(result.result, result.error_before_exec or result.error_in_exec, text)
-
     shell.run_line_magic("load_ext", "gpu_magic")
-    return run
+    return Typed(shell, capsys)
 
 
 @contextmanager

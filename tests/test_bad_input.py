@@ -16,15 +16,10 @@ from gpu_magic.errors import ChoiceError, GpuMagicError, LaunchError, PlacementE
 from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from gpu_magic.testing import Machine
+    from collections.abc import Callable
 
 
-@pytest.fixture(autouse=True)
-def machine() -> Iterator[Machine]:
-    with simulate("4xA100-80GB", clock=lambda: 0.0) as machine:
-        yield machine
+pytestmark = pytest.mark.usefixtures("machine")
 
 
 @pytest.mark.parametrize("array", [torch.ones(3), torch.tensor(1), np.array(1)])

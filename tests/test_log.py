@@ -13,17 +13,13 @@ from gpu_magic.errors import ChoiceError, CudaInitializedWarning, NotFreeError
 from gpu_magic.testing import simulate, start_cuda
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gpu_magic.testing import Machine
     from tests.conftest import Fresh
 
 
-@pytest.fixture
-def machine(caplog: pytest.LogCaptureFixture) -> Iterator[Machine]:
+@pytest.fixture(autouse=True)
+def debug(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "gpu_magic")
-    with simulate("4xA100-80GB", clock=lambda: 0.0) as machine:
-        yield machine
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -22,6 +22,6 @@ def four_gpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def machine(native: Path, four_gpus: Path, pretend: dict[str, str]) -> Runner:
+def on_four_gpus(native: Path, four_gpus: Path, pretend: dict[str, str]) -> Runner:
     """Return what runs a program on a machine of four GPUs with its pretended driver."""
     return Runner({**environment(native, four_gpus), **devices(pretend)})

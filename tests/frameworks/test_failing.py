@@ -41,12 +41,12 @@ def asked():
     return [choice.is_applied, choice.warnings, os.environ["CUDA_VISIBLE_DEVICES"]]
 
 
-def test_a_framework_that_fails_when_it_is_asked_is_named(machine: Runner) -> None:
+def test_a_framework_that_fails_when_it_is_asked_is_named(on_four_gpus: Runner) -> None:
     said = "Whether PyTorch has looked for GPUs is unknown (RuntimeError('NVML mismatch')). If so, restart."
-    assert machine(asked) == [True, [said], "1"]
+    assert on_four_gpus(asked) == [True, [said], "1"]
 
 
-@gives([True, []], on="machine")
+@gives([True, []], on="on_four_gpus")
 def test_a_module_that_fails_when_it_is_looked_at_is_no_framework():
     class Lazy(types.ModuleType):
         def __getattr__(self, name: str) -> Any:
@@ -75,8 +75,8 @@ def limited():
     return found
 
 
-def test_a_limit_that_fails_changes_nothing(machine: Runner) -> None:
-    assert machine(limited) == {
+def test_a_limit_that_fails_changes_nothing(on_four_gpus: Runner) -> None:
+    assert on_four_gpus(limited) == {
         "error": "PyTorch failed at --memory-limit 8GiB: RuntimeError('NVML mismatch'). Nothing was changed.",
         "changed": [False, False],
         "memory": ["", {}],
@@ -100,8 +100,8 @@ def narrowed():
     return choose("1", in_process=True).results
 
 
-def test_a_framework_that_fails_keeps_no_other_from_using_fewer_gpus(machine: Runner) -> None:
-    assert machine(narrowed) == [
+def test_a_framework_that_fails_keeps_no_other_from_using_fewer_gpus(on_four_gpus: Runner) -> None:
+    assert on_four_gpus(narrowed) == [
         "PyTorch failed, so nothing changed: RuntimeError('NVML mismatch').",
         "CuPy: its current device is cuda:1. Others can still be named.",
     ]

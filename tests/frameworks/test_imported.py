@@ -77,13 +77,14 @@ LIMITED = {
 }
 
 
-def test_a_limit_reaches_each_framework_in_its_own_way(machine: Runner) -> None:
+def test_a_limit_reaches_each_framework_in_its_own_way(on_four_gpus: Runner) -> None:
     """What TensorFlow and PyTorch then hold is read where they keep it; on a GPU tests/gpu measures it."""
-    assert machine(limit) == LIMITED
+    assert on_four_gpus(limit) == LIMITED
 
 
 @gives(
-    {"fractions": {"0": 0.25, "1": 0.5, "2": 1.0}, "current": [1, 1, 1], "made current": [1, 1]}, on="machine"
+    {"fractions": {"0": 0.25, "1": 0.5, "2": 1.0}, "current": [1, 1, 1], "made current": [1, 1]},
+    on="on_four_gpus",
 )
 def test_a_limit_keeps_the_current_device_of_pytorch():
     """Its allocator as in PyTorch 2.8, which makes each device current whose fraction it sets, also if it fails, and as in 2.13."""
@@ -114,7 +115,7 @@ def test_a_limit_keeps_the_current_device_of_pytorch():
     return {"fractions": fractions, "current": current, "made current": made_current}
 
 
-@gives(3, on="machine")
+@gives(3, on="on_four_gpus")
 def test_tensorflow_takes_such_logical_devices_for_real():
     """Describe logical CPUs of one that is not listed yet, as we do with GPUs; CPUs are there."""
     eager = sys.modules["tensorflow.python.eager.context"]
@@ -141,9 +142,9 @@ def too_late_for_jax(options):
     ("option", "options"), [("--growth", {"growth": True}), ("--memory-limit", {"memory_limit": "8GB"})]
 )
 def test_it_is_too_late_once_jax_has_started(
-    machine: Runner, option: str, options: dict[str, object]
+    on_four_gpus: Runner, option: str, options: dict[str, object]
 ) -> None:
-    assert machine(too_late_for_jax, options) == [
+    assert on_four_gpus(too_late_for_jax, options) == [
         f"Too late for {option}: {TOO_LATE.format('JAX')}",
         True,
         True,
@@ -152,7 +153,7 @@ def test_it_is_too_late_once_jax_has_started(
 
 @gives(
     [f"Too late for {one}: {TOO_LATE.format('TensorFlow')}" for one in ("--memory-limit", "--growth")],
-    on="machine",
+    on="on_four_gpus",
 )
 def test_it_is_too_late_for_tensorflow_as_well():
     """A limit once it has started on a GPU, and growth also once it has started on the CPU."""
@@ -173,7 +174,7 @@ def list_gpus(count):
     return gpus
 
 
-@gives([[[8192], [8192]], [None, [100]]], on="machine")
+@gives([[[8192], [8192]], [None, [100]]], on="on_four_gpus")
 def test_tensorflow_that_has_listed_its_gpus_is_told_of_each_and_gets_back_what_it_had():
     gpus = list_gpus(2)
     context()._memory_growth_map |= dict.fromkeys(gpus)
@@ -189,7 +190,7 @@ def test_tensorflow_that_has_listed_its_gpus_is_told_of_each_and_gets_back_what_
     return [found, limits()]
 
 
-@gives([2, 2], on="machine")
+@gives([2, 2], on="on_four_gpus")
 def test_a_limit_that_tensorflow_has_started_with_stays_what_it_says():
     choose("1,2", memory_limit="8GiB")
     tf.constant(1)
@@ -222,9 +223,9 @@ def in_process():
     return {**found, "refused": [ways in str(one.message) for one in caught]}
 
 
-def test_in_process_tells_what_is_imported_and_says_what_came_of_it(machine: Runner) -> None:
+def test_in_process_tells_what_is_imported_and_says_what_came_of_it(on_four_gpus: Runner) -> None:
     gpu = "cuda:1 = GPU 2 (NVIDIA A100-SXM4-80GB, 79 GiB free)"
-    assert machine(in_process) == {
+    assert on_four_gpus(in_process) == {
         "dry run": [gpu, "Dry run: nothing was changed."],
         "after it": 0,
         "said": [
@@ -255,7 +256,7 @@ def test_in_process_tells_what_is_imported_and_says_what_came_of_it(machine: Run
         "visible afterwards": 3,
         "name afterwards": "/GPU:2",
     },
-    on="machine",
+    on="on_four_gpus",
 )
 def test_tensorflow_is_narrowed_while_it_only_lists_its_devices():
     list_gpus(3)
@@ -288,7 +289,7 @@ def test_tensorflow_is_narrowed_while_it_only_lists_its_devices():
         ["TensorFlow ", 'pip install "tensorflow[and-cuda]",', "JAX ", 'pip install -U "jax[cuda13]"'],
         [],
     ],
-    on="machine",
+    on="on_four_gpus",
 )
 def test_a_choice_says_how_to_install_a_framework_with_cuda():
     """And nothing of PyTorch, which has an accelerator here, and nothing where no GPU is chosen."""
@@ -329,13 +330,15 @@ OF_TENSORFLOW = [name for name in sorted(PRIVATE) if re.match("tensorflow.*:(Con
 
 
 @pytest.mark.parametrize("name", OF_TENSORFLOW)
-def test_without_a_private_name_of_tensorflow_one_line_says_what_is_lost(machine: Runner, name: str) -> None:
-    found = machine(without_name_of_tensorflow, name)
+def test_without_a_private_name_of_tensorflow_one_line_says_what_is_lost(
+    on_four_gpus: Runner, name: str
+) -> None:
+    found = on_four_gpus(without_name_of_tensorflow, name)
     assert (found["started"], len(found["warned"])) == ([], "a warning is shown" in PRIVATE[name][1])
     assert all(text.startswith("TensorFlow") for text in found["warned"])
 
 
-@gives(["/CPU:0", "begun", "ended"], on="machine")
+@gives(["/CPU:0", "begun", "ended"], on="on_four_gpus")
 def test_a_started_tensorflow_without_a_private_name_is_set_in_the_public_way():
     """Its own `tf.device` also needs the name, so another one stands there."""
     tf.constant(1)
@@ -354,7 +357,7 @@ def test_a_started_tensorflow_without_a_private_name_is_set_in_the_public_way():
     return seen
 
 
-@gives(["TensorFlow", "JAX"], on="machine")
+@gives(["TensorFlow", "JAX"], on="on_four_gpus")
 def test_a_gpu_among_its_devices_is_seen():
     """The real frameworks' own lists, with a GPU's entry in them as the framework would write it."""
     tf.constant(1)
@@ -364,7 +367,7 @@ def test_a_gpu_among_its_devices_is_seen():
     return sorted(started(), reverse=True)
 
 
-@gives(["CPU:2", "{CpuDevice(id=2)}"], on="machine")
+@gives(["CPU:2", "{CpuDevice(id=2)}"], on="on_four_gpus")
 def test_the_lines_to_type_run():
     """On logical CPUs: the same calls with another kind of device."""
     logical = [tf.config.LogicalDeviceConfiguration()] * 4

@@ -35,8 +35,8 @@ def growth():
     return {**found, "no GPU": choice_error(choose, "none", growth=True)}
 
 
-def test_growth_is_set_and_ends_with_the_next_choice(machine: Runner) -> None:
-    assert machine(growth, **GIVEN) == {
+def test_growth_is_set_and_ends_with_the_next_choice(on_four_gpus: Runner) -> None:
+    assert on_four_gpus(growth, **GIVEN) == {
         "dry run": [GROWTH, GIVEN],
         "set": [
             GROWTH,
@@ -53,7 +53,7 @@ def test_growth_is_set_and_ends_with_the_next_choice(machine: Runner) -> None:
         ["TF_FORCE_GPU_ALLOW_GROWTH", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE"],
         *({}, []),
     ],
-    on="machine",
+    on="on_four_gpus",
 )
 def test_unloading_takes_it_back():
     shell = InteractiveShell.instance()
@@ -72,14 +72,14 @@ def limit_with_jax_s_new_name():
     return [list(variables()), options()["memory_fraction"]]
 
 
-def test_jax_s_new_name_of_the_fraction_is_kept_where_it_is_set(machine: Runner) -> None:
+def test_jax_s_new_name_of_the_fraction_is_kept_where_it_is_set(on_four_gpus: Runner) -> None:
     """With both names JAX refuses to start (jaxlib 0.10)."""
-    names, fraction = machine(limit_with_jax_s_new_name, XLA_CLIENT_MEM_FRACTION="0.9")
+    names, fraction = on_four_gpus(limit_with_jax_s_new_name, XLA_CLIENT_MEM_FRACTION="0.9")
     assert names == ["XLA_CLIENT_MEM_FRACTION"]
     assert fraction < 0.5
 
 
-@gives([False, True, ["TF_FORCE_GPU_ALLOW_GROWTH"]], on="machine")
+@gives([False, True, ["TF_FORCE_GPU_ALLOW_GROWTH"]], on="on_four_gpus")
 def test_the_same_choice_of_a_frozen_process_can_still_say_memory():
     choose("1")
     start_cuda()
@@ -88,7 +88,7 @@ def test_the_same_choice_of_a_frozen_process_can_still_say_memory():
     return [bool(same.refusal), bool(choose("2").refusal), sorted(variables())[:1]]
 
 
-@gives("CUDA has not started, so --in-process is not needed. Try %gpus 2", on="machine")
+@gives("CUDA has not started, so --in-process is not needed. Try %gpus 2", on="on_four_gpus")
 def test_in_process_is_for_a_process_where_cuda_is_initialized():
     return choice_error(choose, "2", in_process=True)
 
@@ -102,8 +102,8 @@ def started_under_none():
 
 
 @pytest.mark.nightly  # the line is made from `is_started` and `has_gpu`
-def test_a_framework_that_has_started_without_a_gpu_is_named(machine: Runner) -> None:
-    said = machine(started_under_none, PYTHONPATH=f"{ROOT}:{PROGRAMS / 'jax_plugin'}")
+def test_a_framework_that_has_started_without_a_gpu_is_named(on_four_gpus: Runner) -> None:
+    said = on_four_gpus(started_under_none, PYTHONPATH=f"{ROOT}:{PROGRAMS / 'jax_plugin'}")
     assert said == "JAX started without a GPU and will see none until you restart."
 
 
@@ -112,5 +112,5 @@ def limit_before_imports():
 
 
 @pytest.mark.nightly  # frameworks that are imported already are in test_imported.py
-def test_a_limit_reaches_frameworks_that_are_imported_later(machine: Runner) -> None:
-    assert machine(limit_before_imports) == LIMITED
+def test_a_limit_reaches_frameworks_that_are_imported_later(on_four_gpus: Runner) -> None:
+    assert on_four_gpus(limit_before_imports) == LIMITED

@@ -14,17 +14,15 @@ from gpu_magic.process.session import current
 from gpu_magic.testing import Machine, simulate, start_cuda
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from IPython.core.interactiveshell import InteractiveShell
 
 
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+@pytest.fixture(autouse=True)
+def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
-    with simulate("4xA100-80GB") as simulated:
-        yield simulated
 
 
 @pytest.fixture

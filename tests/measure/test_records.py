@@ -28,7 +28,13 @@ from tests.processes import until
 from tests.programs.runner import Runner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from tests.conftest import Typed
+
+pytestmark = pytest.mark.machine("2xA100-80GB", clock=time.monotonic)
 
 GIB = 1 << 30
 LONG = 0.25  # seconds: of less than the driver's period it is not known how busy a GPU was
@@ -43,11 +49,10 @@ def periods(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def machine() -> Iterator[Machine]:
+def machine(machine: Machine) -> Machine:
     """Return a machine on whose GPU 0 this process works."""
-    with simulate("2xA100-80GB") as machine:
-        machine.gpus[0].run("ipykernel", "maria", 12 * GIB, pid=os.getpid(), work=60)
-        yield machine
+    machine.gpus[0].run("ipykernel", "maria", 12 * GIB, pid=os.getpid(), work=60)
+    return machine
 
 
 def measure(seconds: float = 0.0) -> CellUsage:
@@ -517,3 +522,15 @@ def test_the_history_is_a_table_the_longest_first_and_a_data_frame() -> None:
     assert frame["peak"][1] == 12 * GIB
     many = repr(History([USAGE] * 50))
     assert (len(many.splitlines()), "showing the 40 longest" in many) == (42, True)
+
+
+def test_a_simulation_that_is_described_wrongly(
+    typed: Typed, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "1xT4")
+    cell = typed("%%gpu_time\n%env GPU_MAGIC_SIMULATE=bogus\n42")
+    assert cell.value == 42
+    assert "The cell was not measured: 'bogus' is not a machine" in cell.text
+    cell = typed("%%gpu_time\nx = 1")
+    assert "The cell did not run." in cell.text
+    assert "x" not in shell.user_ns

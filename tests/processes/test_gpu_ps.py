@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 from IPython.core.completer import provisionalcompleter
-from IPython.utils.capture import capture_output
 
 import gpu_magic
 from gpu_magic.devices.model import UNKNOWN, Gpu
@@ -21,37 +20,28 @@ from tests.claims.holders import holder
 from tests.processes import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from IPython.core.interactiveshell import InteractiveShell
 
+    from tests.conftest import Typed
+
 
 @pytest.fixture
-def machine(shell: InteractiveShell) -> Iterator[Machine]:
-    """Simulate a machine with a kernel of one's own on GPU 1, and a process of another user on GPU 0."""
-    with simulate("4xA100-80GB", clock=lambda: 0.0) as machine:
-        machine.gpus[0].run("train.py", "tom", 1 << 30)
-        run_own(machine, "/home/maria/1/a.ipynb", age=60, pid=4001)
-        shell.run_line_magic("load_ext", "gpu_magic")
-        yield machine
-        shell.run_line_magic("unload_ext", "gpu_magic")
+def machine(machine: Machine) -> Machine:
+    """Return a machine with a kernel of one's own on GPU 1, and a process of another user on GPU 0."""
+    machine.gpus[0].run("train.py", "tom", 1 << 30)
+    run_own(machine, "/home/maria/1/a.ipynb", age=60, pid=4001)
+    return machine
 
 
 def run_own(machine: Machine, notebook: str, name: str = "ipykernel", **more: int) -> None:
     machine.gpus[1].run(name, "maria", 1 << 30, is_same_user=True, notebook=notebook, **more)
 
 
-def shown(shell: InteractiveShell, line: str) -> str:
-    """Type a line; return what is shown, or the line of an error."""
-    with capture_output() as captured:
-        shell.run_cell(line)
-    return "".join(str(one.data["text/plain"]) for one in captured.outputs) or captured.stderr.strip()
-
-
-def test_it_lists_ones_own_processes(machine: Machine, shell: InteractiveShell) -> None:
+def test_it_lists_ones_own_processes(machine: Machine, typed: Typed) -> None:
     run_own(machine, "", "nvidia-cuda-mps-server")  # it serves others
-    assert shown(shell, "%gpu_ps").split("\n") == [
+    assert typed("%gpu_ps").text.strip().split("\n") == [
         "SIMULATED machine (4xA100-80GB): these GPUs do not exist",
         "Process  PID   GPUs              Age    What it is",
         "a.ipynb  4001  1.0 GiB on GPU 1  1 min  another kernel",
@@ -114,18 +104,18 @@ def test_memory_that_is_unknown_and_instances_of_mig_are_shown_as_such(shell: In
         ("%gpu_ps --yes end 2/a.ipynb", "Process 4002 cannot be ended: the GPUs here are SIMULATED."),
     ],
 )
-def test_what_can_not_be_done_gets_one_line(
-    machine: Machine, shell: InteractiveShell, line: str, says: str
-) -> None:
+def test_what_can_not_be_done_gets_one_line(machine: Machine, typed: Typed, line: str, says: str) -> None:
     run_own(machine, "/home/maria/2/a.ipynb", pid=4002)
     run_own(machine, "", "b.py", pid=4003)
     run_own(machine, "", "b.py", pid=4004)
-    said = shown(shell, line)
+    said = typed(line).text.strip()
     assert said.startswith(f"UsageError: {says}")
     assert "\n" not in said
 
 
-def test_tab_offers_end_and_what_can_be_ended(machine: Machine, shell: InteractiveShell) -> None:
+def test_tab_offers_end_and_what_can_be_ended(
+    machine: Machine, typed: Typed, shell: InteractiveShell
+) -> None:
     run_own(machine, "", pid=os.getpid())
 
     def offered(line: str) -> list[str]:
@@ -139,16 +129,15 @@ def test_tab_offers_end_and_what_can_be_ended(machine: Machine, shell: Interacti
 
 
 def test_what_other_notebooks_only_claim_is_listed(
-    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    typed: Typed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("GPU_MAGIC_CLAIMS", str(tmp_path / "claims"))
     monkeypatch.setenv("GPU_MAGIC_SIMULATE", "8xA100-80GB clock=0")
-    shell.run_line_magic("load_ext", "gpu_magic")
     uuids = [str(gpu.uuid) for gpu in gpu_magic.gpus()]
     with holder(uuids[2], uuids[4], JPY_SESSION_NAME="/home/maria/b.ipynb") as pid:
-        rows = [" ".join(line.split()) for line in shown(shell, "%gpu_ps").split("\n")]
-        assert shown(shell, "%gpus").count("claimed by you: b.ipynb, since ") == 2
+        rows = [" ".join(line.split()) for line in typed("%gpu_ps").text.strip().split("\n")]
+        assert typed("%gpus").text.strip().count("claimed by you: b.ipynb, since ") == 2
     at = rows.index(f"b.ipynb {pid} a claim on GPU 2 another process")
     assert rows[at + 1] == "a claim on GPU 4"
-    assert "b.ipynb" not in shown(shell, "%gpu_ps")
-    shell.run_line_magic("unload_ext", "gpu_magic")
+    assert "b.ipynb" not in typed("%gpu_ps").text.strip()
+    typed("%unload_ext gpu_magic")

@@ -18,7 +18,7 @@ from gpu_magic.gpus.apply import apply, resume
 from gpu_magic.gpus.options import Options
 from gpu_magic.process.session import current
 from gpu_magic.restart.saved import read_saved, remember, remembered
-from gpu_magic.testing import simulate, start_cuda
+from gpu_magic.testing import start_cuda
 from tests.inputs import LISTS, check_refusal
 from tests.processes import needs_root
 
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 NOT_APPLIED = "The choice from before the restart was not applied"
 
 
-@pytest.fixture(autouse=True)
-def machine() -> Iterator[None]:
-    with simulate("4xA100-80GB"):
-        yield
+pytestmark = pytest.mark.usefixtures("machine")
 
 
 @pytest.fixture
