@@ -34,9 +34,9 @@ def test_an_array_is_no_device(array: Any) -> None:
 
 
 def test_whole_numbers_of_numpy_are_devices() -> None:
-    gpu_magic.on_gpu(np.int64(1))
+    gpu_magic.on_gpu(np.int64(1))  # type: ignore[arg-type]
     with pytest.raises(PlacementError, match="cuda:3"):
-        gpu_magic.to_gpu(torch.ones(1), np.int64(3))
+        gpu_magic.to_gpu(torch.ones(1), np.int64(3))  # type: ignore[arg-type]
 
 
 def test_arrays_of_numbers_are_gpus_and_a_figure_is_none() -> None:
@@ -64,7 +64,7 @@ def test_what_is_waited_for(wanted: Any, there: str) -> None:
 @pytest.mark.parametrize("wanted", [None, True, 2.5, {1, 2}, torch.tensor(1.5)])
 def test_what_can_t_be_waited_for_is_refused_at_the_call(wanted: Any) -> None:
     with pytest.raises(ChoiceError, match=r"names no GPUs to wait for. Try wait_for\(2\)"):
-        gpu_magic.wait_for(wanted)
+        gpu_magic.wait_for(wanted)  # type: ignore[unused-coroutine]
 
 
 def test_a_wait_can_be_a_task_for_one_of_the_gpus() -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
@@ -40,7 +40,7 @@ def start(*words: str, stdout: IO[str] | int = subprocess.PIPE, **variables: str
     )
 
 
-def run(*words: str, given: str = "", **variables: str) -> tuple[int, str, str]:
+def run(*words: str, given: str = "", **variables: Any) -> tuple[int, str, str]:
     """Return the exit status, what was printed, and what was said of errors."""
     process = start(*words, **variables)
     out, err = process.communicate(given, timeout=LIMIT)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import Fresh
 
-FUNCTIONS = [name for name in gpu_magic.__all__ if inspect.isfunction(getattr(gpu_magic, name))] + ["map"]
+PUBLIC = getattr(gpu_magic, "__all__")  # noqa: B009 - the stub has none
+FUNCTIONS = [name for name in PUBLIC if inspect.isfunction(getattr(gpu_magic, name))] + ["map"]
 # What is wrong, for each function that can be given something wrong.
 REFUSED = [
     "gpu_magic.choose(9)",
@@ -149,7 +150,7 @@ def test_a_function_on_a_gpu_shows_its_own_lines() -> None:
 def test_what_the_caller_was_handling_stays_the_context() -> None:
     def handle() -> None:
         try:
-            {}["mine"]
+            dict[str, int]()["mine"]
         except KeyError:
             gpu_magic.choose(9)
 
@@ -233,8 +234,15 @@ def test_a_function_is_what_it_was_before_it_was_decorated() -> None:
         assert pickle.loads(pickle.dumps(function)) is function
 
 
-def interrupt_soon(_: object) -> None:
-    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+def interrupt_soon() -> Callable[[object], None]:
+    """Return what interrupts this process once, a moment after its first call: a wait calls it at each look."""
+    timers = iter([threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))])
+
+    def call(_: object) -> None:
+        for timer in timers:
+            timer.start()
+
+    return call
 
 
 ENDED = "Waiting was stopped. Nothing was changed."
@@ -248,7 +256,7 @@ def test_an_interrupted_wait_says_what_it_leaves_behind(wait: Callable[..., obje
     with simulate("1xA100-80GB", clock=lambda: 0.0) as machine:
         machine.gpus[0].run("train.py", "maria", 20 << 30, work=90)
         with pytest.raises(KeyboardInterrupt, match=ENDED) as interrupted:
-            wait(only_free=True, wait="1h", on_wait=interrupt_soon)
+            wait(only_free=True, wait="1h", on_wait=interrupt_soon())
         assert gpu_magic.gpus().now.mask is None
         assert list(gpu_magic.tasks()) == tasks
     assert len(frames(interrupted.value)) == 1
@@ -275,7 +283,7 @@ def test_an_interrupt_that_comes_as_the_choice_is_made_does_not_say_that_nothing
 def test_ipython_shows_an_interrupted_wait_in_one_line(
     shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shell.user_ns["soon"] = interrupt_soon
+    shell.user_ns["soon"] = interrupt_soon()
     with simulate("1xA100-80GB", clock=lambda: 0.0) as machine:
         machine.gpus[0].run("train.py", "maria", 20 << 30, work=90)
         shell.run_cell("import gpu_magic\ngpu_magic.choose(0, wait='1h', on_wait=soon)")

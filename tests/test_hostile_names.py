@@ -202,7 +202,10 @@ class Page(HTMLParser):
     def handle_comment(self, data: str) -> None:
         self.parts.append(("!", data))
 
-    handle_decl = unknown_decl = handle_pi = handle_comment
+    def handle_decl(self, decl: str) -> None:
+        self.handle_comment(decl)
+
+    unknown_decl = handle_pi = handle_comment
 
 
 def plain(text: str) -> str:

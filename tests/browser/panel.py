@@ -148,6 +148,6 @@ def open_again(lab: Lab, name: str, panels: int = 1) -> Notebook:
 
 def busy_machine(**first: Any) -> Driver:
     """Return four A100s, the second of them in use, and the first with other figures."""
-    busy = {"used": 60 * GIB, "util": 97, "temperature": 71, "milliwatts": 391_000}
+    busy: dict[str, Any] = {"used": 60 * GIB, "util": 97, "temperature": 71, "milliwatts": 391_000}
     second = replace(CARDS[1], processes=((1, 59 * GIB),), **busy)
     return Driver((replace(CARDS[0], **first), second, *CARDS[2:]))

@@ -77,7 +77,7 @@ class BarePages:
         page.goto("about:blank")
         page.set_viewport_size({"width": width, "height": 900})
         scheme: Any = "dark" if theme == "dark" else "light"
-        page.emulate_media(forced_colors=forced_colors, color_scheme=scheme)  # type: ignore[arg-type]
+        page.emulate_media(forced_colors=forced_colors, color_scheme=scheme)
         colors = (THEMES / f"theme-{theme}-extension/index.css").read_text() if theme else ""
         page.set_content(
             f"<!doctype html><html lang=en><title>GPUs</title><style>{colors}</style>"

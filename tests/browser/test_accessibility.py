@@ -195,7 +195,7 @@ WRITTEN = (
 
 @pytest.mark.parametrize("colors", [{"theme": "light"}, {"forced_colors": "active"}], ids=str)
 def test_what_is_not_applied_yet_is_announced_and_does_not_look_applied(
-    bare: BarePages, colors: dict[str, str]
+    bare: BarePages, colors: dict[str, Any]
 ) -> None:
     page = bare(state_of(FOUR, with_a_choice), **colors)
     click(1)(page)

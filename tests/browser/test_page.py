@@ -214,7 +214,11 @@ def test_the_name_of_a_variable_stays_selected_to_be_copied(bare: BarePages) -> 
     Panels(page).open(1)
     tell(page, state, details={"1": detail_of()})
     page.get_by_text("model", exact=True).evaluate("one => getSelection().selectAllChildren(one)")
-    grown = {"largest": [["model", "13.0 GiB"], ["batch", "1 MiB"]], "more": 0, "unfinished": False}
+    grown: dict[str, Any] = {
+        "largest": [["model", "13.0 GiB"], ["batch", "1 MiB"]],
+        "more": 0,
+        "unfinished": False,
+    }
     tell(page, state, details={"1": detail_of(variables=grown)})
     expect(page.locator(".gm-detail-variables li")).to_have_text(["model13.0 GiB", "batch1 MiB"])
     assert page.evaluate("String(getSelection())") == "model"

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import gpu_magic
 from docs.blocks import pages
-from docs.reference import PAGES
+from docs.reference import PAGES  # type: ignore[attr-defined] # the folder beside it has its name
 from tests.conftest import ROOT
 
 README = ROOT / "README.md"

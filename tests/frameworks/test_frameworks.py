@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 import types
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpu_magic.frameworks import KNOWN, get, imported, started
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.programs.runner import Runner
 
 
@@ -85,7 +87,9 @@ def imported_by_asking():
         pytest.param("TensorFlow", tensorflow_on_the_cpu, marks=pytest.mark.nightly),
     ],
 )
-def test_a_framework_that_has_started_on_the_cpu_has_no_gpu(run: Runner, name: str, program: str) -> None:
+def test_a_framework_that_has_started_on_the_cpu_has_no_gpu(
+    run: Runner, name: str, program: Callable[[], Any]
+) -> None:
     """And the place where it keeps its devices is still where we look for them."""
     found = run.fresh(program)
     assert name in found.pop("imported after")  # TensorFlow imports others

@@ -91,7 +91,7 @@ def test_a_package_that_refers_to_another_one(monkeypatch: pytest.MonkeyPatch) -
     half.__spec__ = types.SimpleNamespace(_initializing=True)  # type: ignore[assignment]
     monkeypatch.setitem(sys.modules, "half", half)
     assert not _uses("half.add()", "abacus", {})
-    half.beads, half.__spec__._initializing = inner, False  # type: ignore[attr-defined,union-attr]
+    half.beads, half.__spec__._initializing = inner, False  # type: ignore[attr-defined]
     assert _uses("half.add()", "abacus", {})  # its import has ended
     monkeypatch.setitem(sys.modules, "gpu_magic.plugin", sys.modules["sums"])
     assert not _uses("on_gpu(0)", "abacus", {"on_gpu": gpu_magic.on_gpu})  # we know all frameworks

@@ -32,7 +32,7 @@ def started(
     """Return a way to start a kernel with what is typed; it returns what the first cell prints."""
 
     def start(typed: str, **options: bool) -> str:
-        shell.parent_header = {}  # as in a kernel before any cell
+        shell.parent_header = {}  # type: ignore[attr-defined] # as in a kernel before any cell
         begin(shell, typed, **options)
         shell.run_cell("first = 1", store_history=True)
         first = capsys.readouterr().out
@@ -116,7 +116,7 @@ def test_what_can_not_be_met_leaves_no_gpu(
 def test_cells_of_an_editor_are_not_the_first(
     shell: InteractiveShell, machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shell.parent_header = {}
+    shell.parent_header = {}  # type: ignore[attr-defined]
     begin(shell, "9")
     shell.run_cell("1", store_history=False)
     shell.run_cell("2", silent=True)

@@ -116,7 +116,7 @@ def test_on_prints_one_line_after_each_cell_that_uses_a_gpu(
     own.work = 0
     assert typed("%gpu_time on  # from here on").text
     assert measured(typed, "1 + 1") == ""  # it has memory there, and touches nothing
-    cell = typed(f"own.memory = {7 * GIB}")
+    typed(f"own.memory = {7 * GIB}")
     assert measured(typed).startswith(f"[{len(shell.history_manager.input_hist_parsed) - 1}] ")
     assert "cuda:0 = SIMULATED GPU 0: peak about 7.0 GiB" in measured(typed)
     for cell in (  # a cell that runs others, or none, is one; so is one with a block in it

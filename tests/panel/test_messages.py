@@ -28,7 +28,7 @@ MESSAGES: list[dict[str, Any]] = [
     {"type": "attach", "page": "p"},
     {"type": "look", "view": "v", "visibility": "hidden", "open": None},  # of a chip
 ]
-LOOK, CHOOSE, _, _, _, END, *_ = MESSAGES
+LOOK, CHOOSE, END = MESSAGES[0], MESSAGES[1], MESSAGES[5]
 
 
 def is_refused(message: object) -> bool:

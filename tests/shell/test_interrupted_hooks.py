@@ -16,6 +16,7 @@ from tests.reliability.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -58,7 +59,9 @@ def arrived() -> Iterator[list[int]]:
 
 def is_within_a_hook() -> bool:
     """Return whether an interrupt comes in a hook, behind what holds it back."""
-    names, frame = [], sys._getframe(3)
+    names: list[str] = []
+    frame: FrameType | None = sys._getframe(3)
+    assert frame is not None
     if frame.f_code.co_filename.endswith("/contextlib.py"):  # it begins to hold it back, or has held it
         return False
     while frame is not None and frame.f_code.co_filename.endswith(OURS):

@@ -30,7 +30,7 @@ def ties() -> Seen:
 
     import gpu_magic
 
-    class Net(nn.Module):  # type: ignore[misc] # the type checker does not see PyTorch
+    class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.embed, self.middle = nn.Embedding(50, 16), nn.Linear(16, 16)
