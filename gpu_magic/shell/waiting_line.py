@@ -5,14 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from IPython.display import display
+from IPython.display import DisplayHandle
 
 from gpu_magic.errors import show_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from IPython.core.display_functions import DisplayHandle
 
 __all__ = ["waiting_line"]
 
@@ -29,7 +27,8 @@ def waiting_line() -> Iterator[Callable[[object], None]]:
         nonlocal handle
         data = {"text/plain": str(line)}
         if handle is None:
-            handle = display(data, raw=True, display_id=True)
+            handle = DisplayHandle()  # before it is shown, so that an interrupt finds it
+            handle.display(data, raw=True)
         else:
             handle.update(data, raw=True)
 
