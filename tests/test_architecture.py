@@ -209,22 +209,21 @@ FOREIGN = [
     ("command_line", "what"),  # a percent sign is doubled for argparse
     ("devices.binding", "line"),  # of a file of the driver
     ("devices.processes", "program"),
+    ("cluster.launchers", "line"),  # of a log
     ("doctor.diagnosis", "'device files'"),  # the name of a row
     ("launch.launchers", "program"),
     ("launch.output", "line"),  # of a rank
     ("launch.process", "console"),  # what a launcher printed
     ("objects.memory", "_TRACEBACK"),  # the key of an output
-    ("on_gpu.background", "str(self.error)"),  # of a cell
+    ("on_gpu.background", "str(error)"),  # of a cell
     ("process.namespace", "why"),  # Python's own error
     ("process.namespace", "why.removesuffix('.')"),
     ("process.physical", "line"),  # of /proc/meminfo
     ("process.watch", "name"),  # of a module of Python
     ("processes.magic", "options.request"),
     ("restart.saved", "'unattended kernel'"),  # the kind of a process
-    ("shell.arguments", "EXAMPLES"),
     ("shell.values", "line"),
-    ("cluster.processes", "line"),  # of a log
-    ("launch.script", "line"),  # of a cell
+    ("launch.magic", "line"),  # of a cell
     ("measure.magic", "line"),
     ("move.plan", "reason"),  # of other people's errors
 ]

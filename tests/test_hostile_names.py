@@ -267,7 +267,7 @@ def test_any_names_of_the_machine_make_no_lines_and_no_tags_of_their_own(names: 
             first = machine.gpus[0]
             first.model = first.model._replace(name=cut(model, 90))
             machine.driver = cut(driver, 45)
-            first.run(program, user, GIB, work=50, age=60, is_own=True, notebook=notebook)
+            first.run(program, user, GIB, work=50, age=60, is_same_user=True, notebook=notebook)
             gpus = gpu_magic.gpus()
             lines = f"{gpus}\n{gpu_magic.my_processes()}".split("\n")
             try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import pytest
 
 import gpu_magic
-from docs.reference import PAGES
+from docs.reference import PAGES  # type: ignore[attr-defined]  # mypy takes the folder of that name
 from gpu_magic.command_line import main
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.options import Options, split_request
@@ -114,7 +114,11 @@ def test_the_reference_has_all_options() -> None:
 @of_choice
 def test_python_takes_it(name: str) -> None:
     one = TYPED[name]
-    functions = [gpu_magic.choose, gpu_magic.wait_for, *([gpu_magic.launch] if name in FILTERS else [])]
+    functions: list[Any] = [
+        gpu_magic.choose,
+        gpu_magic.wait_for,
+        *([gpu_magic.launch] if name in FILTERS else []),
+    ]
     for function in functions:
         parameter = inspect.signature(function).parameters[name]
         assert parameter.default == one.default

@@ -364,7 +364,7 @@ def _unfit(build: Build, then: str, facts: Facts) -> Finding | None:
     if not facts.driver_cuda or major(build.runtime) <= major(facts.driver_cuda):
         return None
     what = f"{what} {build.runtime}, but the driver runs CUDA only up to {facts.driver_cuda}."
-    return _wrong(about, what, then.replace("Install", "Update the driver or install"), page)
+    return _wrong(about, what, f"Update the driver or install a matching build, and {facts.restart}:", page)
 
 
 def check_leftovers(facts: Facts) -> Iterator[Finding]:

@@ -38,6 +38,8 @@ def inherit(session: Session, options: Options, *, claims: Claims | None) -> Sel
     """
     snapshot, variables = Snapshot.take(session), variables_now()
     devices = tuple(_visible(snapshot))
+    if not options.force:
+        snapshot.given.check_inside(devices)
     vendor = vendor_of(devices)
     if read_visible(variables, snapshot.of_vendor(vendor)).devices != devices:
         # CUDA started with other variables, and this process sees the GPUs from then.

@@ -58,7 +58,7 @@ def test_without_comms_private_name_a_closed_panel_counts_as_open() -> None:
         first.comm.close()
         assert (first.is_open, second.is_open) == (False, True)
         for panel in first, second:
-            vars(panel.comm).pop(PRIVATE_NAME)
+            del panel.comm.__dict__[PRIVATE_NAME]
             assert panel.is_open
             panel.tell({"what": "none"})
 

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 import gpu_magic
 from gpu_magic.errors import GpuMagicError
-from gpu_magic.shell.arguments import OPTIONS, read, read_count
+from gpu_magic.option_table import OPTIONS
+from gpu_magic.shell.arguments import read, read_count
 from gpu_magic.shell.completion import complete
 from gpu_magic.testing import simulate
 from tests.inputs import LINES, LONG, check_line, check_refusal
 
-MAGICS = tuple(magic for magic in OPTIONS if not magic.endswith("launch"))
+MAGICS = tuple(magic for magic in OPTIONS if magic.startswith("%") and magic != "%gpu_launch")
 NAMED = st.sampled_from(sorted({option for options in OPTIONS.values() for option in options}))
 TYPED = st.builds("{} {}{}".format, LINES, NAMED, st.sampled_from(["", "=", " "])) | LINES | NAMED
 
@@ -46,7 +47,7 @@ def test_a_line_is_read_again_as_it_is_written(magic: str, line: str) -> None:
 @example("9" * LONG)
 def test_a_count_and_a_process_are_found_or_refused(text: str) -> None:
     with simulate("2xT4") as machine:
-        machine.gpus[0].run("train.py", "maria", 1 << 30, pid=4711, is_own=True)
+        machine.gpus[0].run("train.py", "maria", 1 << 30, pid=4711, is_same_user=True)
         processes = gpu_magic.my_processes()
     for reader in (read_count, processes.find):
         try:
