@@ -70,6 +70,17 @@ def test_one_process_at_a_time_keeps_the_next_away_without_mps(
     assert Gpu(0, status=status, compute_mode=mode).is_taken is is_taken
 
 
+def test_gpus_of_one_name_with_different_memory_are_not_of_one_model() -> None:
+    """A100s of 40 and 80 GB can have one name. CUDA's order of them is not known to be the bus order."""
+    one, other = (
+        Gpu(0, name="NVIDIA A100", memory_total=40 * GIB),
+        Gpu(1, name="NVIDIA A100", memory_total=80 * GIB),
+    )
+    assert not Inventory((one, other)).is_uniform
+    assert Inventory((one, other)).fastest_first is UNKNOWN
+    assert Inventory((one, replace(other, memory_total=40 * GIB))).is_uniform
+
+
 def test_of_several_looks_the_highest_utilization_counts() -> None:
     def look(*work: Any) -> Inventory:
         return Inventory(

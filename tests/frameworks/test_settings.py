@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from gpu_magic import choose
+from gpu_magic import choose, gpus
 from tests.frameworks.test_imported import LIMITED, limit
 from tests.programs.choosing import start_cuda, variables
 from tests.programs.errors import choice_error
@@ -77,6 +77,20 @@ def test_jax_s_new_name_of_the_fraction_is_kept_where_it_is_set(on_four_gpus: Ru
     names, fraction = on_four_gpus(limit_with_jax_s_new_name, XLA_CLIENT_MEM_FRACTION="0.9")
     assert names == ["XLA_CLIENT_MEM_FRACTION"]
     assert fraction < 0.5
+
+
+def limits_that_are_no_round_fraction():
+    """Return the limits that JAX's fraction exceeds."""
+    total, over = gpus()[1].memory_total, []
+    for number in range(1, 40):
+        choose("1", memory_limit=number * 1_999_999_993)
+        fraction = float(os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"])
+        over += [number] * (fraction * total > number * 1_999_999_993)
+    return over
+
+
+def test_jax_s_fraction_never_allows_more_than_the_limit(on_four_gpus: Runner) -> None:
+    assert on_four_gpus(limits_that_are_no_round_fraction) == []
 
 
 @gives([False, True, ["TF_FORCE_GPU_ALLOW_GROWTH"]], on="on_four_gpus")

@@ -53,6 +53,17 @@ def test_what_auto_has_picked_within_bounds_is_applied(kernel: Kernel) -> None:
     assert "cuda:1 = GPU" in kernel.run("%load_ext gpu_magic").stdout
 
 
+def test_no_gpu_is_still_no_gpu_after_a_restart(kernel: Kernel) -> None:
+    kernel.run(
+        "from gpu_magic.restart.saved import save, saved_choice_file\n"
+        "save('none', (), {}, dry_run=False); print(saved_choice_file(), end='')"
+    )
+    kernel.restart()
+    said = kernel.run("%load_ext gpu_magic").stdout
+    assert "was not applied" not in said
+    assert kernel.run("import os; os.environ['CUDA_VISIBLE_DEVICES']").text in ("''", "'-1'")
+
+
 def test_another_kernel_removes_a_choice_that_was_never_used_and_nothing_else(kernel: Kernel) -> None:
     folder = save(kernel).parent
     old, new = folder / "kernel-of-another.json", folder / "kernel-of-a-third.json"

@@ -20,6 +20,7 @@ import gpu_magic
 from gpu_magic.panel.machine import History, find_variables
 from gpu_magic.panel.state import PageViewer, PanelState, panel_state
 from gpu_magic.testing import Machine, simulate, start_cuda
+from tests.conftest import LIMIT
 from tests.processes import until
 
 if TYPE_CHECKING:
@@ -94,6 +95,29 @@ def mask() -> str | None:
 
 
 # What is chosen.
+
+
+def test_of_two_readings_that_overlap_the_one_that_began_later_stays(pages: Pages) -> None:
+    has_read, goes_on = threading.Event(), threading.Event()
+
+    def wait_after_the_reading(frame: Any, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == "serialize":
+            has_read.set()
+            goes_on.wait(LIMIT)
+
+    def read_slowly() -> None:
+        sys.setprofile(wait_after_the_reading)
+        pages.kernel.read()
+
+    slow = threading.Thread(target=read_slowly)
+    slow.start()
+    assert has_read.wait(LIMIT)
+    pages.machine.gpus[0].run("train.py", "maria", 20 << 30)
+    later = pages.state["rows"]
+    goes_on.set()
+    slow.join(LIMIT)
+    assert pages.kernel.state(pages)["rows"] == later
+    assert "train.py" in str(later)
 
 
 @pytest.mark.parametrize(
