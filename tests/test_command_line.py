@@ -107,7 +107,7 @@ def test_the_table_loads_nothing_of_other_actions() -> None:
     ).stdout
     loaded = {name.split(".")[1] for name in out.splitlines()[-1].split() if name.startswith("gpu_magic.")}
     folders = {file.parent.name for file in (ROOT / "gpu_magic").glob("*/__init__.py")}
-    assert loaded & folders == {"claims", "devices", "gpus", "process"}
+    assert loaded & folders == {"claims", "devices", "frameworks", "gpus", "process", "shell"}
 
 
 def test_json_is_in_plain_units(here: Here) -> None:

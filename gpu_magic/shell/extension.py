@@ -107,9 +107,11 @@ def load(shell: InteractiveShell) -> None:
 def unload(shell: InteractiveShell) -> None:
     """Remove everything that `load` added. If this undoes a choice, print a message."""
     # After an interrupted unload, IPython counts the extension as loaded and never loads it again. So an
-    # interrupt that arrives meanwhile is dropped.
+    # interrupt that arrives meanwhile is dropped, and one right after it finds the extension not loaded.
     with contextlib.suppress(KeyboardInterrupt), defer_interrupts():
         _remove(shell)
+        if shell.extension_manager is not None:
+            shell.extension_manager.loaded.discard("gpu_magic")
 
 
 def _remove(shell: InteractiveShell) -> None:

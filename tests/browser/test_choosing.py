@@ -264,9 +264,9 @@ def test_two_views_of_a_panel_agree(live: Callable[..., LivePanel]) -> None:
     views = panel.page.locator(".gm-panel")
     views.nth(1).locator('[data-key="3"]').click()
     views.nth(1).locator("button", has_text="options").click()
-    views.nth(1).get_by_label("as needed").check()
+    views.nth(1).get_by_label("growth").check()
     expect(panel.line).to_have_text("%gpus 3 --growth")
-    expect(panel.panel.get_by_label("as needed")).to_be_checked()
+    expect(panel.panel.get_by_label("growth")).to_be_checked()
     panel.use()
     for number in range(2):
         expect(views.nth(number).locator(".gm-said")).to_contain_text("cuda:0 = GPU 3")

@@ -213,7 +213,7 @@ def test_the_name_of_a_variable_stays_selected_to_be_copied(bare: BarePages) -> 
     page = bare(state)
     Panels(page).open(1)
     tell(page, state, details={"1": detail_of()})
-    page.get_by_text("model", exact=True).evaluate("one => getSelection().selectAllChildren(one)")
+    page.get_by_title("model", exact=True).evaluate("one => getSelection().selectAllChildren(one)")
     grown: dict[str, Any] = {
         "largest": [["model", "13.0 GiB"], ["batch", "1 MiB"]],
         "more": 0,

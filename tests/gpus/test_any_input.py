@@ -97,9 +97,9 @@ def test_any_line_is_refused_or_chosen_as_it_says(
 @example({"ROCR_VISIBLE_DEVICES": "x,1", "HIP_VISIBLE_DEVICES": ""})
 def test_any_environment_is_read(variables: dict[str, str]) -> None:
     """Whatever a scheduler, a container or a shell has set, what was given is one line."""
-    by = read_grant(variables).by
-    if by:
-        check_line(by)
+    giver = read_grant(variables).giver
+    if giver:
+        check_line(giver)
     for there in (machine("2xT4"), machine("0xT4")):
         with simulate(there), mock.patch.dict(os.environ, variables):
             for line in repr(gpu_magic.gpus()).split("\n"):

@@ -21,7 +21,7 @@ def test_a_panel_that_no_page_has_answered(kernel: Kernel) -> None:
     assert "<pre" in kernel.run("%gpu_doctor").html
     page = Page(kernel)
     (found,) = findings(kernel, "panel")
-    assert found["what"] == "A panel was shown, but no page has answered."
+    assert found["problem"] == "A panel was shown, but no page has answered."
     page.look()
     page.state(lambda state: "history" in state)
     assert findings(kernel, "panel") == []

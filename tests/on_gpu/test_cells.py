@@ -143,7 +143,7 @@ def test_a_cell_for_help_does_not_run_and_a_terminal_asks_for_more_lines(
     run: Run, shell: InteractiveShell
 ) -> None:
     for line in ("%%on_gpu --help", "%%gpu_time -h"):
-        assert "\n%%" in run(f"{line}\nx = 1").text
+        assert "\n    %%" in run(f"{line}\nx = 1").text
         assert "x" not in shell.user_ns
         assert shell.check_complete(f"{line}\nx = 1")[0] == "incomplete"
         assert shell.check_complete(f"{line}\nx = 1\n\n")[0] == "complete"

@@ -3,6 +3,14 @@ import { readFileSync } from "node:fs";
 
 const FOLDER = new URL("../../gpu_magic/panel/", import.meta.url);
 
+// Some of the options that Python puts in front of the scripts (panel/__init__.py).
+const OPTIONS = [
+  { name: "--only-free", is_flag: true, is_size: false, is_filter: true, needs_auto: false },
+  { name: "--min-free", is_flag: false, is_size: true, is_filter: true, needs_auto: true },
+  { name: "--growth", is_flag: true, is_size: false, is_filter: false, needs_auto: false },
+  { name: "--memory-limit", is_flag: false, is_size: true, is_filter: false, needs_auto: false },
+];
+
 /**
  * Imports functions and classes of scripts, which see each other as in a page.
  *
@@ -10,8 +18,9 @@ const FOLDER = new URL("../../gpu_magic/panel/", import.meta.url);
  * @param {string[]} names
  */
 export function load(files, names) {
+  const options = `const OPTIONS = ${JSON.stringify(OPTIONS)};`;
   const source = files.map((name) => readFileSync(new URL(name, FOLDER), "utf8")).join("\n");
-  const script = `${source}\nexport { ${names.join(", ")} };`;
+  const script = `${options}\n${source}\nexport { ${names.join(", ")} };`;
   return import(`data:text/javascript,${encodeURIComponent(script)}`);
 }
 

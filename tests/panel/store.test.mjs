@@ -109,7 +109,7 @@ test("a restart that names another page is not this page's", async () => {
 test("a request is split into devices and options, and joined again", () => {
   for (const request of ["", "2,6", "2,6 --growth", "0 --memory-limit 8GB", "MIG-4 --growth --memory-limit 8 GiB"])
     assert.equal(joinRequest(splitRequest(request)), request);
-  assert.deepEqual(splitRequest("2 --growth"), { devices: "2", growth: true, limit: "" });
+  assert.deepEqual(splitRequest("2 --growth"), { devices: "2", options: { "--growth": true } });
 });
 
 test("clicks mark devices in their order, and unmark them", () => {
@@ -118,7 +118,7 @@ test("clicks mark devices in their order, and unmark them", () => {
   assert.equal(store.draft, "2,0");
   store.toggle("2");
   assert.equal(store.draft, "0");
-  store.setMemory({ growth: true });
+  store.setOption({ name: "--growth", needs_auto: false }, true);
   store.toggle("1");
   assert.equal(store.draft, "0,1 --growth");
 });

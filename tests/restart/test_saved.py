@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +15,7 @@ from ipykernel.kernelapp import IPKernelApp
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.apply import apply, resume
 from gpu_magic.gpus.options import Options
+from gpu_magic.option_table import CHOICE
 from gpu_magic.process.session import current
 from gpu_magic.restart.saved import read_saved, remember, remembered
 from gpu_magic.testing import start_cuda
@@ -156,7 +156,7 @@ JSON = st.recursive(
 
 
 @given(
-    st.dictionaries(st.sampled_from([field.name for field in fields(Options)]), JSON, max_size=2),
+    st.dictionaries(st.sampled_from(sorted(CHOICE)), JSON, max_size=2),
     LISTS | JSON,
     st.sampled_from(["", "kernel", "saved"]),
     JSON,
