@@ -6,3 +6,13 @@ declare const whenReplaced: typeof import("../../gpu_magic/panel/connection.js")
 declare const findComm: typeof import("../../gpu_magic/panel/connection.js").findComm;
 declare const openPanel: typeof import("../../gpu_magic/panel/connection.js").openPanel;
 declare var _JUPYTERLAB: Record<string, object> | undefined; // the containers of JupyterLab's module federation
+// The options of a choice, which Python puts in front of the panel's scripts (gpu_magic/panel/__init__.py).
+declare const OPTIONS: {
+  name: string;
+  help: string;
+  example: string;
+  is_flag: boolean;
+  is_size: boolean;
+  is_filter: boolean;
+  needs_auto: boolean;
+}[];
