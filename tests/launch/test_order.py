@@ -209,6 +209,14 @@ def test_a_launch_without_gpus_passes_the_variables_on(
         assert json.loads(base64.urlsafe_b64decode(world[1])) == {"localhost": gpus}
 
 
+def test_a_launch_without_gpus_is_not_wider_than_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    with simulate("4xA100-80GB", mask="1,3"), monkeypatch.context() as cell:
+        cell.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+        with pytest.raises(gpu_magic.ChoiceError):
+            gpu_magic.launch("true")
+        assert gpu_magic.launch("true", force=True).wait() == 0
+
+
 def test_after_a_change_that_cuda_did_not_see_a_command_gets_what_the_process_has(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
