@@ -61,11 +61,11 @@ from gpu_magic.on_gpu.block import OnGpu as OnGpu
 from gpu_magic.on_gpu.block import on_gpu as on_gpu
 from gpu_magic.panel.widget import panel as panel
 from gpu_magic.process.guard import Guard as Guard
-from gpu_magic.process.tasks import BackgroundTask as BackgroundTask
 from gpu_magic.processes.processes import OwnProcess as OwnProcess
 from gpu_magic.processes.processes import OwnProcesses as OwnProcesses
 from gpu_magic.processes.processes import end_process as end_process
 from gpu_magic.processes.processes import my_processes as my_processes
+from gpu_magic.processes.tasks import BackgroundTask as BackgroundTask
 
 __version__: str
 

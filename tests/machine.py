@@ -70,5 +70,5 @@ def clean_environment(*prefixes: str) -> dict[str, str]:
     Claims are still those of this run alone, and waits look often.
     """
     removed = "CUDA_", "GPU_MAGIC", "SLURM_", "LSB_", "PBS_", "NVIDIA_VISIBLE", "PYTHONUNBUFFERED", *prefixes
-    ours = {name: os.environ[name] for name in ("GPU_MAGIC_CLAIMS", "GPU_MAGIC_PACE")}
-    return {name: value for name, value in os.environ.items() if not name.startswith(removed)} | ours
+    kept = "GPU_MAGIC_CLAIMS", "GPU_MAGIC_PACE"
+    return {name: value for name, value in os.environ.items() if name in kept or not name.startswith(removed)}

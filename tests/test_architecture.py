@@ -26,19 +26,18 @@ ROOMS = [
     *("claims", "frameworks", "process"),  # this process
     # what users do: each of these has its own function, texts and magic, and comes in place of rooms here
     *(
+        "processes",
         "objects",
         "move",
         "on_gpu",
         "measure",
         "fit",
-        "processes",
-        "doctor",
         "restart",
         "gpus",
         "launch",
         "cluster",
     ),
-    "panel",
+    *("panel", "doctor"),
     "api",  # what is called from Python: the package itself
     # what is typed: reading a line, the blocks of a cell; then each folder's magic, and the table of them
     *("shell", "magics", "kernelspec", "server", "command_line", "__main__", "testing"),
@@ -216,9 +215,9 @@ FOREIGN = [
     ("launch.process", "console"),  # what a launcher printed
     ("objects.memory", "_TRACEBACK"),  # the key of an output
     ("on_gpu.background", "str(error)"),  # of a cell
-    ("process.namespace", "why"),  # Python's own error
-    ("process.namespace", "why.removesuffix('.')"),
-    ("process.physical", "line"),  # of /proc/meminfo
+    ("objects.namespace", "why"),  # Python's own error
+    ("objects.namespace", "why.removesuffix('.')"),
+    ("objects.physical", "line"),  # of /proc/meminfo
     ("process.watch", "name"),  # of a module of Python
     ("processes.magic", "options.request"),
     ("restart.saved", "'unattended kernel'"),  # the kind of a process

@@ -26,9 +26,9 @@ from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.table import Gpus
 from gpu_magic.launch.output import Output, RankFolds
 from gpu_magic.measure.record import CellUsage, GpuUsage, History, Sample
+from gpu_magic.panel.front_end import Missing
 from gpu_magic.panel.widget import fallback
 from gpu_magic.process.drivers import State
-from gpu_magic.process.front_end import Missing
 from gpu_magic.process.given import Grant
 from gpu_magic.process.guard import Guard
 from gpu_magic.process.mask import Variables

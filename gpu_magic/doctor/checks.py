@@ -12,9 +12,9 @@ from gpu_magic.devices.problems import Cause
 from gpu_magic.doctor.facts import Build, Facts, Finding, Kernel
 from gpu_magic.doctor.sources import major
 from gpu_magic.errors import ChoiceError
+from gpu_magic.panel.front_end import missing_there
 from gpu_magic.process.drivers import State
 from gpu_magic.process.find import find
-from gpu_magic.process.front_end import missing_there
 from gpu_magic.process.mask import HIP, MASK, PCI, ROCR, Flaw, Variables
 from gpu_magic.process.visible import in_force, read_visible, show
 from gpu_magic.text import age_text, bytes_text, end_of_path, listed, shortened

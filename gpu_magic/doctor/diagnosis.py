@@ -23,8 +23,8 @@ from gpu_magic.doctor.checks import CHECKS
 from gpu_magic.doctor.facts import Facts, Finding, Kernel, Program, Severity
 from gpu_magic.doctor.sources import loaded_version, read_packages, read_system
 from gpu_magic.errors import GpuMagicError
+from gpu_magic.panel.front_end import pages, read_front_end
 from gpu_magic.process.environment import launch_environment, program
-from gpu_magic.process.front_end import pages, read_front_end
 from gpu_magic.process.mask import Note, names_of
 from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from gpu_magic.devices.model import UNKNOWN, Unknown
-from gpu_magic.process.front_end import Pages
+from gpu_magic.panel.front_end import Pages
 from gpu_magic.process.given import Grant
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Device, Gpu, Inventory
     from gpu_magic.devices.problems import Problem
-    from gpu_magic.process.front_end import FrontEnd
+    from gpu_magic.panel.front_end import FrontEnd
     from gpu_magic.process.guard import Guard
     from gpu_magic.process.mask import Note, Variables
 

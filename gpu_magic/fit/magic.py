@@ -12,7 +12,7 @@ from IPython.display import display
 
 from gpu_magic.errors import FitError
 from gpu_magic.fit.fit import fit_call, fit_model
-from gpu_magic.process.namespace import evaluated, parse_expression
+from gpu_magic.objects.namespace import evaluated, parse_expression
 from gpu_magic.shell.arguments import read, text_named
 from gpu_magic.text import code_words, shortened
 

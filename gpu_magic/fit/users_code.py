@@ -15,7 +15,7 @@ from types import CellType, CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import FitError, causes
-from gpu_magic.process.namespace import is_installed, parse_expression, variables_of
+from gpu_magic.objects.namespace import is_installed, parse_expression, variables_of
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from gpu_magic.process.environment import variables_now
 from gpu_magic.process.guard import judge_process, runtime_of
 from gpu_magic.process.mask import NAMES, names_of, write
 from gpu_magic.process.session import current
-from gpu_magic.process.tasks import tasks
 from gpu_magic.process.view import read_for_auto, read_machine
 from gpu_magic.process.visible import read_visible
 from gpu_magic.process.watch import cuda_watch
+from gpu_magic.processes.tasks import tasks
 from gpu_magic.restart.saved import take
 from gpu_magic.text import listed, shortened, with_full_stop
 

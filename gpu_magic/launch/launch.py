@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.gpus.wait import Wait
-    from gpu_magic.process.tasks import BackgroundTask
+    from gpu_magic.processes.tasks import BackgroundTask
 
 __all__ = ["Script", "check_count", "launch", "prepare", "tasks"]
 
@@ -161,7 +161,7 @@ def tasks() -> dict[str, BackgroundTask]:
     >>> gpu_magic.tasks()["eval"].wait()
     0.93
     """
-    from gpu_magic.process.tasks import tasks as started
+    from gpu_magic.processes.tasks import tasks as started
 
     return {task.name: task for task in started}
 

@@ -20,7 +20,7 @@ from gpu_magic.launch.output import RankFolds, RankLines
 from gpu_magic.launch.process import is_full
 from gpu_magic.launch.task import Task
 from gpu_magic.process.environment import variables_now
-from gpu_magic.process.tasks import VERBS, tasks
+from gpu_magic.processes.tasks import VERBS, tasks
 from gpu_magic.shell.arguments import names_of, read, read_command, refusal
 from gpu_magic.shell.waiting_line import waiting_line
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from gpu_magic.launch.output import Output
-    from gpu_magic.process.tasks import BackgroundTask
+    from gpu_magic.processes.tasks import BackgroundTask
 
     Show = Callable[[Iterable[tuple[Output, str]]], None]  # gets new output; called many times a second
 

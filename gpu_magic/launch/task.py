@@ -19,8 +19,8 @@ from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.launch.output import Output, last_traceback
 from gpu_magic.launch.process import LOST, Causes, Guarded, how_it_ended
 from gpu_magic.process.mask import MASK, NAMES
-from gpu_magic.process.tasks import BackgroundTask
 from gpu_magic.process.view import read_machine
+from gpu_magic.processes.tasks import BackgroundTask
 from gpu_magic.public import public
 from gpu_magic.text import bytes_text, listed, printable, simulated_mark
 

@@ -17,9 +17,9 @@ from gpu_magic.devices.model import UNKNOWN, Gpu, Unknown, sum_of
 from gpu_magic.errors import GpuMagicError, MeasurementError
 from gpu_magic.frameworks import imported
 from gpu_magic.measure.record import CellUsage, GpuUsage, History, Sample
+from gpu_magic.measure.sampler import Sampler
 from gpu_magic.process.drivers import driver, probe
 from gpu_magic.process.environment import variables_now
-from gpu_magic.process.sampler import Sampler
 from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot
 from gpu_magic.public import public

@@ -11,8 +11,8 @@ from gpu_magic.frameworks import get, imported
 from gpu_magic.frameworks.base import Components
 from gpu_magic.move.copies import Copies, Variable
 from gpu_magic.objects.memory import holdings_in, holdings_of, is_same_device
+from gpu_magic.objects.physical import LazySnapshot, described, free_bytes
 from gpu_magic.objects.walk import Walker, collection_paused
-from gpu_magic.process.physical import LazySnapshot, described, free_bytes
 from gpu_magic.text import listed, printable, size_text, with_article
 
 if TYPE_CHECKING:

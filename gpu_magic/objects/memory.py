@@ -16,10 +16,10 @@ from gpu_magic.errors import causes
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.base import Holding
 from gpu_magic.frameworks.target import CPU, LogicalDevice
+from gpu_magic.objects.namespace import evaluated, variables_of
+from gpu_magic.objects.physical import LazySnapshot, described, labels, physical, used_by_us
 from gpu_magic.objects.walk import Budget, Walker, collection_paused, warn_of_unread
-from gpu_magic.process.namespace import evaluated, variables_of
-from gpu_magic.process.physical import LazySnapshot, described, labels, physical, used_by_us
-from gpu_magic.process.tasks import tasks
+from gpu_magic.processes.tasks import tasks
 from gpu_magic.public import public
 from gpu_magic.text import bytes_text, listed, printable, size_text, text_table
 

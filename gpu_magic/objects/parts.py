@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 
 from gpu_magic.frameworks.base import Components
 from gpu_magic.frameworks.private import MODULE_TABLES
-from gpu_magic.process.namespace import is_installed
+from gpu_magic.objects.namespace import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import CommandFailed
 from gpu_magic.on_gpu.thread_output import output_by_context
-from gpu_magic.process.tasks import BackgroundTask
 from gpu_magic.process.watch import cuda_watch
+from gpu_magic.processes.tasks import BackgroundTask
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from IPython.display import display
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import device_of
 from gpu_magic.frameworks.target import is_target, normalize_device
+from gpu_magic.objects.physical import labels, running
 from gpu_magic.on_gpu.block import OnGpu, read_only
-from gpu_magic.process.physical import labels, running
 from gpu_magic.shell.arguments import read, refuse_name
 from gpu_magic.shell.cells import blocks_of, cell_number
 from gpu_magic.shell.values import expand
@@ -108,7 +108,7 @@ class OnGpuMagic:
         __tracebackhide__ = True
         from gpu_magic.on_gpu.background import BackgroundCell  # late, because few cells need it
         from gpu_magic.on_gpu.thread_output import context_of_cell
-        from gpu_magic.process.tasks import tasks
+        from gpu_magic.processes.tasks import tasks
 
         shell, cell = self._shell, cell_number(self._shell)
         name = name or f"cell_{cell}"

@@ -14,8 +14,8 @@ from gpu_magic.frameworks import KNOWN, get, imported
 from gpu_magic.frameworks.post_import import PostImportHook
 from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.frameworks.uses import Evidence
+from gpu_magic.objects.physical import LazySnapshot, locate, running
 from gpu_magic.process.drivers import driver
-from gpu_magic.process.physical import LazySnapshot, locate, running
 from gpu_magic.public import public
 from gpu_magic.text import listed
 

@@ -17,11 +17,11 @@ from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.gpus.auto import best_first, held_by
 from gpu_magic.gpus.table import problem_text, rows
 from gpu_magic.objects.memory import memory_by_device
+from gpu_magic.objects.namespace import variables_of
+from gpu_magic.objects.physical import LazySnapshot, physical
 from gpu_magic.objects.walk import Budget
 from gpu_magic.process.find import whole_gpus
 from gpu_magic.process.guard import runtime_of
-from gpu_magic.process.namespace import variables_of
-from gpu_magic.process.physical import LazySnapshot, physical
 from gpu_magic.process.session import current
 from gpu_magic.process.visible import in_force
 from gpu_magic.processes.processes import next_step

@@ -17,14 +17,14 @@ from IPython.core.getipython import get_ipython
 
 from gpu_magic.errors import ChoiceError, GpuMagicError
 from gpu_magic.interrupts import in_background
+from gpu_magic.measure.sampler import Sampler
 from gpu_magic.objects.memory import gpu_free
 from gpu_magic.panel import messages, script, style
 from gpu_magic.panel.choosing import Choosing
+from gpu_magic.panel.front_end import tell_pages
 from gpu_magic.panel.idle import IdleCallback
 from gpu_magic.panel.machine import History, detail_of, find_variables, key_of, serialize
 from gpu_magic.process.drivers import probe
-from gpu_magic.process.front_end import tell_pages
-from gpu_magic.process.sampler import Sampler
 from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot
 from gpu_magic.processes.processes import send

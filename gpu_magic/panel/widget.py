@@ -17,10 +17,10 @@ from gpu_magic.errors import KernelRestarting
 from gpu_magic.frameworks.private import private_of
 from gpu_magic.gpus.table import as_html, as_text
 from gpu_magic.panel import script, style
+from gpu_magic.panel.front_end import hear_every_page, missing_there, read_front_end
 from gpu_magic.panel.messages import NotUnderstoodError
 from gpu_magic.panel.state import panel_state
 from gpu_magic.process.environment import launch_environment
-from gpu_magic.process.front_end import hear_every_page, missing_there, read_front_end
 from gpu_magic.process.session import current
 from gpu_magic.public import public
 from gpu_magic.restart.saved import save
@@ -28,7 +28,7 @@ from gpu_magic.text import listed, printable
 
 if TYPE_CHECKING:
     from gpu_magic.gpus.choice import TooLate
-    from gpu_magic.process.front_end import Missing
+    from gpu_magic.panel.front_end import Missing
 
 __all__ = ["Panel", "fallback", "panel", "restart_with_choice"]
 

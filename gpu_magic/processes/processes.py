@@ -14,8 +14,8 @@ from gpu_magic.devices.model import UNKNOWN, GpuProcess, idle_text
 from gpu_magic.devices.processes import ProcessNames, pids_are_local, read_process, start_of
 from gpu_magic.errors import ProcessError, show_as
 from gpu_magic.process.session import current
-from gpu_magic.process.tasks import tasks
 from gpu_magic.process.view import read_machine
+from gpu_magic.processes.tasks import tasks
 from gpu_magic.public import public
 from gpu_magic.text import (
     age_text,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.errors import LineError
 from gpu_magic.gpus.request import WORDS as REQUESTS
 from gpu_magic.option_table import OPTIONS, Kind
-from gpu_magic.process.tasks import VERBS
+from gpu_magic.processes.tasks import VERBS
 from gpu_magic.text import STRING, code_words, listed, nearest_option
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from gpu_magic.errors import GpuMagicError
 from gpu_magic.frameworks import KNOWN
 from gpu_magic.gpus.request import is_request
 from gpu_magic.option_table import OPTIONS, TYPICAL, Kind
-from gpu_magic.process.tasks import tasks
+from gpu_magic.processes.tasks import tasks
 from gpu_magic.shell.arguments import CODE, LAUNCHERS, WORDS
 from gpu_magic.text import STRING
 

@@ -71,7 +71,7 @@ class PageComm:
             if not self._is_open:
                 return  # it crossed the message about the end, and would begin again
             if self._receiver is None:
-                from gpu_magic.process.front_end import hear_every_page  # `%load_ext` does not need it
+                from gpu_magic.panel.front_end import hear_every_page  # `%load_ext` does not need it
 
                 hear_every_page(self._comm)
                 self._receiver = self._make(self._comm.send)

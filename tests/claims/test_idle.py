@@ -15,7 +15,7 @@ from gpu_magic.claims.held import Claims
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.devices.processes import read_process
 from gpu_magic.kernelspec.begin import begin
-from gpu_magic.process.tasks import tasks
+from gpu_magic.processes.tasks import tasks
 from tests.claims.holders import GPU, OTHER, holder, stranger
 from tests.processes import until
 

@@ -15,7 +15,7 @@ from gpu_magic.devices.problems import Cause, Problem
 from gpu_magic.doctor.checks import check_front_end, check_leftovers
 from gpu_magic.doctor.diagnosis import Diagnosis, diagnose, judge, without_private
 from gpu_magic.doctor.facts import Build, Facts, Finding, Packages
-from gpu_magic.process.front_end import FrontEnd, Pages
+from gpu_magic.panel.front_end import FrontEnd, Pages
 from gpu_magic.testing import simulate, start_cuda
 from tests.conftest import ROOT
 from tests.doctor.conftest import inventory, kernel

@@ -101,7 +101,7 @@ def test_a_block_begins_and_ends_when_the_gpu_has_finished(pretend_kernel: Kerne
 def test_how_much_is_free_is_the_driver_s_figure(pretend_kernel: Kernel) -> None:
     kernel = pretend_kernel
     kernel.run(
-        "from gpu_magic.process.physical import LazySnapshot, free_bytes\n"
+        "from gpu_magic.objects.physical import LazySnapshot, free_bytes\n"
         "from gpu_magic.frameworks.target import LogicalDevice\n"
         "def free(*device): return free_bytes(LogicalDevice(*device), LazySnapshot())"
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpu_magic.launch.task import Task
-from gpu_magic.process.tasks import tasks
+from gpu_magic.processes.tasks import tasks
 from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from IPython.core.completer import provisionalcompleter
 
 import gpu_magic
 from gpu_magic.errors import CommandFailed
-from gpu_magic.process.tasks import BackgroundTask, tasks
+from gpu_magic.processes.tasks import BackgroundTask, tasks
 from gpu_magic.testing import simulate
 from tests.processes import marked, until
 

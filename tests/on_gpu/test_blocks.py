@@ -17,8 +17,8 @@ import pytest
 
 from gpu_magic import PlacementError, PlacementWarning, on_gpu
 from gpu_magic.frameworks.post_import import PostImportHook
+from gpu_magic.objects.physical import innermost
 from gpu_magic.on_gpu.scope import _left_out
-from gpu_magic.process.physical import innermost
 from gpu_magic.testing import simulate
 from tests.on_gpu.conftest import ABACUS, QUIPU
 from tests.programs.threads import at_once

@@ -116,7 +116,7 @@ def _in_container() -> bool:
 @claim(
     "The memory that NVML reports for this process is the memory that PyTorch has reserved plus CUDA's own "
     "part (at most 1 GiB).",
-    "process/physical.py",
+    "objects/physical.py",
     "PyTorch for CUDA",
     "a driver",
 )

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 
-from gpu_magic.process.sampler import Sampler
+from gpu_magic.measure.sampler import Sampler
 from tests.conftest import LIMIT
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpu_magic.process.front_end import FrontEnd, hear_every_page, missing_there, read_front_end
+from gpu_magic.panel.front_end import FrontEnd, hear_every_page, missing_there, read_front_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,9 @@ PYTHON, LAB = b"/opt/hub/bin/python3.11\0", b"/opt/hub/bin/jupyter-lab\0--no-bro
 BROWSED = {"JPY_PARENT_PID": "12", "HOME": "/home/maria"}
 
 
-def serve(root: Path, line: bytes = PYTHON + LAB, place: str = "opt/hub/share/jupyter", **texts: str) -> None:
+def serve(
+    root: Path, line: bytes = PYTHON + LAB, place: str = "opt/hub/share/jupyter", /, **texts: str
+) -> None:
     """Put a Jupyter server into /proc, and extensions into its environment: their versions, or files."""
     (root / "proc/12").mkdir(parents=True, exist_ok=True)
     (root / "proc/12/cmdline").write_bytes(line)
@@ -63,7 +65,7 @@ def test_what_a_server_lacks(tmp_path: Path, has: dict[str, str], lacks: str, in
 def test_extensions_are_looked_for_where_jupyter_does(
     tmp_path: Path, variables: dict[str, str], place: str
 ) -> None:
-    serve(tmp_path, place=place, anywidget="0.11.0", manager="5.0.17")
+    serve(tmp_path, PYTHON + LAB, place, anywidget="0.11.0", manager="5.0.17")
     assert read_front_end(BROWSED | variables, tmp_path) == (True, "0.11.0", "5.0.17", "/opt/hub")
 
 
@@ -96,7 +98,7 @@ def test_a_server_in_a_folder_that_is_closed_to_others(tmp_path: Path, fresh: Fr
         f"""
         import os
         from pathlib import Path
-        from gpu_magic.process.front_end import read_front_end
+        from gpu_magic.panel.front_end import read_front_end
         if not os.geteuid():
             os.seteuid(65534)
         print(read_front_end({BROWSED!r}, Path({str(tmp_path)!r})).is_known)
