@@ -105,9 +105,13 @@ def test_the_table_loads_nothing_of_other_actions() -> None:
     out = subprocess.run(
         [sys.executable, "-c", code], env=clean, capture_output=True, text=True, check=True
     ).stdout
-    loaded = {name.split(".")[1] for name in out.splitlines()[-1].split() if name.startswith("gpu_magic.")}
+    loaded = {name for name in out.splitlines()[-1].split() if name.startswith("gpu_magic.")}
     folders = {file.parent.name for file in (ROOT / "gpu_magic").glob("*/__init__.py")}
-    assert loaded & folders == {"claims", "devices", "frameworks", "gpus", "process", "shell"}
+    used = {"claims", "devices", "frameworks", "gpus", "process", "processes", "shell"}
+    assert {name.split(".")[1] for name in loaded} & folders == used
+    assert {name for name in loaded if name.startswith("gpu_magic.processes.")} == {
+        "gpu_magic.processes.tasks"
+    }
 
 
 def test_json_is_in_plain_units(here: Here) -> None:

@@ -113,8 +113,10 @@ def _jupyter(prefix: str = "") -> tuple[Any, Any]:
 
 def _name(request: str, options: Options) -> str:
     """Return a name for a kernel: `gpu-auto-2`, `gpu-2-0`."""
-    given = options.without("only_free").given().items()
-    texts = [request, *(name if value is True else str(value) for name, value in given)]
+    texts = [request]
+    for name, value in options.without("only_free").given().items():
+        texts += [] if name in ("model", "min_free") else [name]  # which are known by their values
+        texts += [] if value is True else [str(value)]
     words = re.findall(r"[A-Za-z0-9]+", " ".join(texts))
     return "-".join(["gpu", *words]).lower()
 

@@ -33,6 +33,14 @@ def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             ("gpu-auto-2-20gb", "2 free GPUs with 20GB", "auto:2 --min-free 20GB"),
         ),
         ("--model A100", ("gpu-auto-a100", "a free A100 GPU", "auto --model A100")),
+        (  # another kernel than that of `--min-free 20GB`
+            "--gpus auto:2 --memory-limit 20GB",
+            (
+                "gpu-auto-2-memory-limit-20gb",
+                "2 free GPUs --memory-limit 20GB",
+                "auto:2 --memory-limit 20GB",
+            ),
+        ),
         ("--gpus none", ("gpu-none", "no GPU", "none")),
         ("--gpus all", ("gpu-all", "all GPUs", "all")),
     ],
