@@ -288,6 +288,14 @@ class Framework(ABC):
         """Return the framework's memory on each GPU, by its own count. Empty if it has not started."""
         return {}
 
+    def in_use(self) -> Mapping[LogicalDevice, int]:
+        """Return the bytes of the framework's arrays on each GPU. Empty if they are not counted."""
+        return {device: pool.used for device, pool in self.pools().items()}
+
+    def current(self) -> LogicalDevice | None:
+        """Return the GPU that libraries use which name none, in this thread. None if that is unknown."""
+        return None
+
     def synchronize(self) -> None:  # noqa: B027 - most do nothing
         """If the framework has started and can wait, wait until the GPUs have finished its work."""
 

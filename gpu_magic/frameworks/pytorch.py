@@ -167,23 +167,39 @@ class PyTorch(Framework):
             return None
 
     def pools(self) -> Mapping[LogicalDevice, MemoryPool]:
-        kind = _accelerator()
-        if kind is None or (kind == "cuda" and not self.has_gpu()):
-            return {}
-        accelerator: Any = sys.modules["torch"].accelerator
         found = {}
         try:
-            for index in range(accelerator.device_count()):
-                count = accelerator.memory_stats(index).get  # empty before the allocator is used
-                found[LogicalDevice("gpu", index, kind)] = MemoryPool(
+            for device in self._started():
+                # Empty before the allocator is used.
+                count = sys.modules["torch"].accelerator.memory_stats(device.index).get
+                found[device] = MemoryPool(
                     count("allocated_bytes.all.current", 0),
                     count("reserved_bytes.all.current", 0),
                     count("allocated_bytes.all.peak", 0),
                     count("allocation.all.allocated", 0),
                 )
         except _NOT_COUNTED as error:
-            _say_not_counted(kind, error)
+            _say_not_counted(str(_accelerator()), error)
         return found
+
+    def _started(self) -> list[LogicalDevice]:
+        """Return the accelerator's devices. Empty before CUDA has started."""
+        kind = _accelerator()
+        if kind is None or (kind == "cuda" and not self.has_gpu()):
+            return []
+        count = sys.modules["torch"].accelerator.device_count()
+        return [LogicalDevice("gpu", index, kind) for index in range(count)]
+
+    def in_use(self) -> Mapping[LogicalDevice, int]:
+        accelerator: Any = sys.modules["torch"].accelerator
+        try:
+            return {device: accelerator.memory_allocated(device.index) for device in self._started()}
+        except _NOT_COUNTED:
+            return {}
+
+    def current(self) -> LogicalDevice | None:
+        found = self._started()
+        return found[sys.modules["torch"].accelerator.current_device_index()] if found else None
 
     def synchronize(self) -> None:
         """Wait for the GPUs that hold PyTorch's memory. Another GPU would need a context of half a GiB."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.frameworks import KNOWN, is_importing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = ["Evidence"]
 
@@ -44,6 +44,10 @@ class Evidence:
         return package in sys.modules and any(
             _refers_to(other, package, len(sys.modules), is_whole=not is_importing(other)) for other in others
         )
+
+    def has_text(self, text: str) -> bool:
+        """Return whether the code has a text as a constant: the "cuda:0" of `x.to("cuda:0")`."""
+        return any(text in _constants_of(code) for code in self._code())
 
     @cached_property
     def _packages(self) -> set[str]:
@@ -75,6 +79,11 @@ def _names_in(code: CodeType) -> frozenset[str]:
         elif isinstance(constant, str) and not _BY_STRING.isdisjoint(code.co_names):
             names.update(re.findall(r"[^\W\d]\w*", constant))
     return frozenset(names)
+
+
+def _constants_of(code: CodeType) -> Iterator[object]:
+    for constant in code.co_consts:
+        yield from _constants_of(constant) if isinstance(constant, CodeType) else (constant,)
 
 
 def _origin(value: Any) -> tuple[set[str], list[FunctionType]]:

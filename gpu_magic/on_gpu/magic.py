@@ -88,6 +88,7 @@ class OnGpuMagic:
         """Enter a scope, and return what exits it. An error is one line that tells if the cell has run."""
         __tracebackhide__ = True
         way = " To run it on the CPU, add --or-cpu" if block.wants_gpu else ""
+        scope.say = print  # below the cell, as a line of its own
         with _usage_errors(f" The cell did not run.{way}"):
             scope.__enter__()
 
@@ -99,7 +100,8 @@ class OnGpuMagic:
                 scope.__exit__(kind, error, trace)
             if is_verbose and error is None:
                 through = f": {', '.join(names)}" if names else ""
-                print(f"Ran on {', '.join(labels(scope.devices, scope.machine).values())}{through}.")
+                did = "Set to" if scope.was_elsewhere else "Ran on"
+                print(f"{did} {', '.join(labels(scope.devices, scope.machine).values())}{through}.")
 
         return end
 

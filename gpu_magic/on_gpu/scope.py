@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from gpu_magic.devices.model import UNKNOWN
@@ -15,6 +15,7 @@ from gpu_magic.frameworks.post_import import PostImportHook
 from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.frameworks.uses import Evidence
 from gpu_magic.objects.physical import LazySnapshot, locate, running
+from gpu_magic.on_gpu.libraries import elsewhere_text
 from gpu_magic.process.drivers import driver
 from gpu_magic.public import public
 from gpu_magic.text import listed
@@ -61,8 +62,14 @@ class Scope:
         The devices of the block. The CPU if the device cannot be used and `or_cpu` is set.
     machine
         The machine, read at most once for the block.
+    was_elsewhere
+        After the block: whether its code used other GPUs too, as far as frameworks tell.
+    say
+        Shows a text about that. By default, as a warning.
 
     """
+
+    was_elsewhere = False
 
     def __init__(
         self,
@@ -83,6 +90,8 @@ class Scope:
         self._scopes = ExitStack()
         self._waiting: set[str] = set()  # modules of frameworks that get the device at their first use
         self._problem = ""  # of a framework that the block imported, raised later
+        self.say: Callable[[str], None] = _warn
+        self._inner: set[int] = set()  # the GPUs of blocks within this one
 
     @public
     def __enter__(self) -> Self:
@@ -117,7 +126,10 @@ class Scope:
         except BaseException:
             self._scopes.close()
             raise
+        for scope in running.scopes:
+            scope.note_inner(self.devices)
         running.scopes.append(self)
+        self._before = self._in_use()
         return self
 
     @public
@@ -125,6 +137,9 @@ class Scope:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._import_hook.detach()
+        elsewhere = ""
+        with suppress(Exception):  # a GPU can be lost, and the block has its own error
+            elsewhere = elsewhere_text(*self._elsewhere(), self._evidence, self.devices, self.machine)
         missed = [] if kind is not None else self._missed()
         # Blocks in tasks and suspended generators can end in any order. So leave and re-enter later blocks.
         is_here = self in running.scopes
@@ -138,6 +153,9 @@ class Scope:
         finally:
             for scope in later:
                 scope.enter_again()
+        if elsewhere:
+            self.was_elsewhere = True
+            self.say(elsewhere)
         for framework in missed:
             _warn(
                 f"{framework.name} was not set to {self._name()} because another thread or an unusual "
@@ -145,6 +163,33 @@ class Scope:
             )
         if kind is None:
             self._raise_problem()
+
+    def note_inner(self, devices: Iterable[LogicalDevice]) -> None:
+        """Be told of the devices of a block within this one."""
+        self._inner |= {device.index for device in devices if device.kind == "gpu"}
+
+    def _in_use(self) -> dict[LogicalDevice, int]:
+        """Return the bytes of frameworks' arrays on each GPU."""
+        found: dict[LogicalDevice, int] = {}
+        for framework, _ in self._set.values():
+            for device, nbytes in framework.in_use().items():
+                found[device] = found.get(device, 0) + nbytes
+        return found
+
+    def _elsewhere(self) -> tuple[list[LogicalDevice], LogicalDevice | None]:
+        """Return the other GPUs on which arrays were put, and one that was made current."""
+        meant = self._inner | {device.index for device in self.devices if device.kind == "gpu"}
+        grown = [
+            device
+            for device, nbytes in self._in_use().items()
+            if nbytes > self._before.get(device, 0)
+            and device.index not in meant
+            and not self._evidence.has_text(str(device))  # the code itself names it
+        ]
+        currents = (framework.current() for framework, _ in self._set.values())
+        current = next(filter(None, currents), None)
+        is_meant = current is None or self.devices[0].kind == "cpu" or current.index in meant
+        return grown, None if is_meant or running.scopes[-1:] != [self] else current
 
     def leave(self) -> None:
         """Restore the state before the block, until `enter_again`. An error is raised at the block's end."""

@@ -1,0 +1,61 @@
+"""Libraries that pick GPUs themselves, in a block too, and how to name a GPU to them.
+
+docs/how-to/other-libraries.md has a row for each. Sources:
+
+- transformers 5.24: `TrainingArguments._setup_devices` names cuda:0 and makes it current. It counts all
+  visible GPUs, over which `Trainer` spreads the model (`DataParallel`). `Pipeline` moves its model to GPU 0.
+- safetensors 0.8: `load_file(..., device="cuda")` is cuda:0, whatever the current device is.
+- lightning 2.6: `CUDAAccelerator` counts the visible GPUs, and makes the first one current.
+- xgboost: `device="cuda"` is CUDA's current device, and `cuda:1` another one.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from gpu_magic.objects.physical import physical
+from gpu_magic.text import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpu_magic.frameworks.target import LogicalDevice
+    from gpu_magic.frameworks.uses import Evidence
+    from gpu_magic.objects.physical import LazySnapshot
+
+__all__ = ["elsewhere_text"]
+
+# Each library by its module: what it does, and the argument that names cuda:{} to it.
+_LIBRARIES = {
+    "transformers": ("transformers' Trainer and pipeline pick GPUs themselves", "pipeline(device={})"),
+    "lightning": ("Lightning's Trainer picks GPUs itself", "Trainer(devices=[{}])"),
+    "pytorch_lightning": ("Lightning's Trainer picks GPUs itself", "Trainer(devices=[{}])"),
+    "safetensors": ("safetensors reads cuda as cuda:0", 'device="cuda:{}"'),
+    "ultralytics": ("Ultralytics picks GPUs itself", "device={}"),
+    "xgboost": ("XGBoost picks its GPU itself", 'device="cuda:{}"'),
+}
+
+
+def elsewhere_text(
+    grown: Sequence[LogicalDevice],
+    current: LogicalDevice | None,
+    evidence: Evidence,
+    devices: Sequence[LogicalDevice],
+    machine: LazySnapshot,
+) -> str:
+    """Return which other GPUs a block's code used, and what would keep it on its device. Empty if none."""
+    did = [f"put data on {listed(map(str, grown))}"] if grown else []
+    did += [f"made {current} the current device"] if current else []
+    if not did:
+        return ""
+    used = (how for module, how in _LIBRARIES.items() if module in sys.modules and module in evidence)
+    who, argument = next(used, ("", ""))
+    wanted, gpu = devices[0], physical(devices[0], machine)
+    if wanted.kind == "cpu":
+        choice = "%gpus none"
+    else:
+        choice = f"%gpus {gpu.number_text}" if gpu else "choose one GPU with %gpus"
+    ways = f"{argument.format(wanted.index)}, or {choice}" if argument else choice
+    reason = f" {who}." if who else ""
+    return f"Code here {' and '.join(did)}.{reason} To keep it on {wanted}: {ways} before CUDA starts."
