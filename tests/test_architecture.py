@@ -221,6 +221,7 @@ FOREIGN = [
     ("process.watch", "name"),  # of a module of Python
     ("processes.magic", "options.request"),
     ("restart.saved", "'unattended kernel'"),  # the kind of a process
+    ("shell.no_effect", "line"),  # of a cell
     ("shell.values", "line"),
     ("launch.magic", "line"),  # of a cell
     ("measure.magic", "line"),

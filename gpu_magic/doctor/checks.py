@@ -191,6 +191,9 @@ def check_visible_devices(facts: Facts) -> Iterator[Finding]:
     kernel, machine = facts.kernel, facts.machine
     if kernel is UNKNOWN or machine is UNKNOWN:
         return
+    for name, meant in kernel.misspelt:
+        what = f"Nothing reads the variable {shortened(name, 60)}: it is spelled {meant}."
+        yield _wrong(meant, what, fix=_choose(facts, "auto") if facts.is_ipython else "")
     variables, is_frozen = kernel.variables, kernel.guard.state is State.FROZEN
     name, value = MASK, variables.mask
     if machine.vendors == ("amd",) and variables.rocr == "":  # see `process.visible`

@@ -24,7 +24,7 @@ from gpu_magic.doctor.facts import Facts, Finding, Kernel, Program, Severity
 from gpu_magic.doctor.sources import loaded_version, read_packages, read_system
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.panel.front_end import pages, read_front_end
-from gpu_magic.process.environment import launch_environment, program
+from gpu_magic.process.environment import launch_environment, misspelt, program
 from gpu_magic.process.mask import Note, names_of
 from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot
@@ -231,6 +231,7 @@ def read_kernel(snapshot: Snapshot, where: Program) -> Kernel:
         grant=snapshot.grant,
         chose_none=seen == () and name in changes and changes.is_unchanged(name),
         simulate=simulate,
+        misspelt=tuple(misspelt(os.environ).items()),
     )
 
 

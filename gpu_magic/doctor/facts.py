@@ -134,6 +134,7 @@ class Kernel:
     seen: tuple[Device, ...] | Unknown = UNKNOWN  # cuda:0, cuda:1, … according to the variables
     grant: Grant = Grant()  # noqa: RUF009 - it is immutable
     chose_none: bool = False  # the latest choice here is `none`
+    misspelt: tuple[tuple[str, str], ...] = ()  # variables that nothing reads, and the names that are meant
     simulate: str = ""  # GPU_MAGIC_SIMULATE
 
 

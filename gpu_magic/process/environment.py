@@ -21,6 +21,7 @@ __all__ = [
     "connection_file",
     "has_saved_choices",
     "launch_environment",
+    "misspelt",
     "note_variables",
     "program",
     "saved_choices_folder",
@@ -31,6 +32,7 @@ __all__ = [
 
 Program = Literal["kernel", "unattended kernel", "ipython", "python"]
 KERNELS = ("kernel", "unattended kernel")
+_LIKE = 0.92  # the ratio of difflib from which a name is taken for another one
 _at_start: dict[str, str] | None = None  # the environment
 
 
@@ -39,6 +41,17 @@ def variables_now(environment: Mapping[str, str] | None = None) -> Variables:
     from gpu_magic.process.mask import NAMES, Variables  # `%load_ext` needs neither
 
     return Variables(*map((os.environ if environment is None else environment).get, NAMES))
+
+
+def misspelt(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables with almost the name of one that names GPUs, and the name that is meant."""
+    from difflib import get_close_matches
+
+    from gpu_magic.process.mask import NAMES
+
+    names = [name for name in environment if "VIS" in name.upper() and name not in NAMES]
+    found = {name: get_close_matches(name.upper(), NAMES, 1, _LIKE) for name in names}
+    return {name: meant[0] for name, meant in found.items() if meant}
 
 
 def note_variables(cells: Iterable[str] = ()) -> None:

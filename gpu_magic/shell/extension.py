@@ -192,6 +192,7 @@ class GpuMagics(Configurable):
         matchers.append(matcher)
         CellBlocks(shell).add()
         shell.events.register("post_run_cell", self._explain_failure)
+        shell.events.register("post_run_cell", self._explain_without_effect)
         shell.configurables.append(self)
 
     def remove(self) -> None:
@@ -208,8 +209,9 @@ class GpuMagics(Configurable):
         shell.configurables.remove(self)
         if measured := sys.modules.get("gpu_magic.measure.magic"):
             measured.stop(shell)
-        if self._explain_failure in shell.events.callbacks["post_run_cell"]:
-            shell.events.unregister("post_run_cell", self._explain_failure)
+        for explain in (self._explain_failure, self._explain_without_effect):
+            if explain in shell.events.callbacks["post_run_cell"]:
+                shell.events.unregister("post_run_cell", explain)
 
     def _explain_failure(self, result: Any) -> None:
         """Print what holds the memory if a cell failed because GPU memory ran out."""
@@ -222,6 +224,16 @@ class GpuMagics(Configurable):
                     from gpu_magic.objects.magic import explain_failure
 
                     explain_failure(self.parent, result.error_in_exec)
+
+    def _explain_without_effect(self, result: Any) -> None:
+        """Print what a cell that names CUDA_VISIBLE_DEVICES has not done."""
+        cell = getattr(getattr(result, "info", None), "raw_cell", None) or ""
+        if "VIS" in cell and "DEVICE" in cell.upper():
+            with postponed_interrupts():
+                from gpu_magic.shell.no_effect import without_effect
+
+                for text in without_effect(cell):
+                    print(text)
 
     def _complete(self, before: str) -> Offers | None:
         """Complete the line of one of these magics. Leave other lines to IPython's own matchers."""

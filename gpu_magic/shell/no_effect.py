@@ -1,0 +1,48 @@
+"""Tells users of cells that name CUDA_VISIBLE_DEVICES and change nothing in this kernel."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from gpu_magic.process.environment import misspelt
+from gpu_magic.process.mask import MASK, NAMES, ORDER, Flaw
+from gpu_magic.process.session import current
+from gpu_magic.process.view import Snapshot
+from gpu_magic.process.watch import cuda_watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["without_effect"]
+
+_SHELL_LINE = re.compile(r"^\s*(?:\w+\s*=\s*)?(?:!!?|%sx\s|%system\s)(.*)$", re.MULTILINE)
+_SHELL_CELL = re.compile(r"\s*%%(?:bash|sh|system|sx|!|script\s+\S*sh)\b[^\n]*\n(.*)", re.DOTALL)
+_ASSIGNS = re.compile(r"\s*(?:export\s+|set\s+)?(?:\w+=\S*\s*)+")
+_VALUE = re.compile(rf"\b({'|'.join(name for name in NAMES if name != ORDER)})=[\"']?([^\s\"';&]*)")
+
+
+def without_effect(cell: str) -> Iterator[str]:
+    """Return sentences about the parts of a cell, as typed, that set a variable without an effect here.
+
+    A command after the variable, `!CUDA_VISIBLE_DEVICES=1 python train.py`, has the variable.
+    """
+    whole = _SHELL_CELL.match(cell)
+    for commands in [whole[1]] if whole else [found[1] for found in _SHELL_LINE.finditer(cell)]:
+        lines = (part.strip() for part in re.split(r"\n|;|&&", commands))
+        typed = [line for line in lines if line and not line.startswith("#")]
+        if (set_ := _VALUE.search(commands)) and all(map(_ASSIGNS.fullmatch, typed)):
+            yield f"{set_[1]} was set in a shell that has ended, and not in this kernel. {_try(set_[2])}"
+    for name, meant in misspelt(os.environ).items():
+        if re.search(rf"\b{re.escape(name)}\b", cell):
+            yield f"Nothing reads the variable {name}: it is spelled {meant}. {_try(os.environ[name])}"
+    if MASK in cell and not cuda_watch.look().can_change:
+        changed = (note for note in Snapshot.take(current()).notes if note.flaw is Flaw.CHANGED)
+        yield from (f"{note} For what works now: %gpus {os.environ.get(MASK, 'all')}" for note in changed)
+
+
+def _try(value: str) -> str:
+    """Return the `%gpus` for a value of CUDA_VISIBLE_DEVICES."""
+    is_list = re.fullmatch(r"[0-9]+(,[0-9]+)*|(GPU|MIG)-[\w-]+", value)
+    return f"Try %gpus {'none' if value in ('', '-1') else value if is_list else '2,0'}"

@@ -1,0 +1,79 @@
+"""Cells that name CUDA_VISIBLE_DEVICES, and change nothing in this kernel, get one line."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpu_magic.process.environment import misspelt
+from gpu_magic.testing import start_cuda
+
+if TYPE_CHECKING:
+    from gpu_magic.testing import Machine
+    from tests.conftest import Typed
+
+VALUE = "CUDA_VISIBLE_DEVICES=1"
+
+
+@pytest.mark.parametrize(
+    ("cell", "command"),
+    [
+        (f"!export {VALUE}", "%gpus 1"),
+        (f"!{VALUE}", "%gpus 1"),
+        ("x = !export CUDA_VISIBLE_DEVICES='2,0' && export A=1", "%gpus 2,0"),
+        (f"%sx export {VALUE}", "%gpus 1"),
+        (f"%%bash\n# for the rest of this notebook\nexport {VALUE}", "%gpus 1"),
+        ("%%sh\nexport CUDA_VISIBLE_DEVICES=", "%gpus none"),
+        ("!export HIP_VISIBLE_DEVICES=3", "%gpus 3"),
+        ("!export CUDA_VISIBLE_DEVICES=$N", "%gpus 2,0"),  # an example
+    ],
+)
+def test_a_variable_of_a_shell_that_has_ended(typed: Typed, cell: str, command: str) -> None:
+    before = dict(os.environ)
+    assert typed(cell).text.splitlines()[-1].endswith(f"Try {command}")
+    assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        f"!{VALUE} true",
+        f"!{VALUE} ; true",
+        f"%%bash\nexport {VALUE}\ntrue",
+        f"x = '!export {VALUE}'",
+        f"# !export {VALUE}",
+        "%env CUDA_VISIBLE_DEVICES",
+        "import os; os.environ.get('CUDA_VISIBLE_DEVICES')",
+    ],
+)
+def test_what_has_an_effect_or_is_only_read_gets_none(typed: Typed, cell: str) -> None:
+    assert "%gpus" not in typed(cell).text
+
+
+@pytest.mark.parametrize("cell", ["%env {}=1", "import os; os.environ['{}'] = '1'"])
+def test_a_misspelt_variable(typed: Typed, monkeypatch: pytest.MonkeyPatch, cell: str) -> None:
+    name = "CUDA_VISIBLE_DEVICE"
+    monkeypatch.setenv(name, "0")  # to be removed after the test
+    last = typed(cell.format(name)).text.splitlines()[-1]
+    assert last == f"Nothing reads the variable {name}: it is spelled CUDA_VISIBLE_DEVICES. Try %gpus 1"
+    assert typed("'CUDA_VISIBLE_DEVICES'; 1").text.count("\n") == 1  # this is not its name
+    assert name in typed("%gpu_doctor").text
+
+
+def test_names_that_are_taken_for_others() -> None:
+    near = ["CUDA_VISIBLE_DEVICE", "CUDA_VISABLE_DEVICES", "cuda_visible_devices", "HIP_VISIBLE_DEVICE"]
+    other = ["CUDA_VISIBLE_DEVICES_SAVED", "NVIDIA_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES", "VISUAL"]
+    assert list(misspelt(dict.fromkeys([*near, *other, "CUDA_VISIBLE_DEVICES"], "1"))) == near
+
+
+@pytest.mark.machine(mask="0")
+def test_a_variable_that_is_set_after_cuda_has_started(machine: Machine, typed: Typed) -> None:
+    cell = "import os; os.environ['CUDA_VISIBLE_DEVICES'] = '1'"
+    assert typed(cell).text == ""
+    start_cuda()
+    assert typed("x = 'CUDA_VISIBLE_DEVICES'").text == ""
+    last = typed(cell.replace("'1'", "'2'")).text.splitlines()[-1]
+    assert "after CUDA started" in last
+    assert last.endswith("%gpus 2")
