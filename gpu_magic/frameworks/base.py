@@ -288,9 +288,12 @@ class Framework(ABC):
         """Return the framework's memory on each GPU, by its own count. Empty if it has not started."""
         return {}
 
-    def in_use(self) -> Mapping[LogicalDevice, int]:
-        """Return the bytes of the framework's arrays on each GPU. Empty if they are not counted."""
-        return {device: pool.used for device, pool in self.pools().items()}
+    def work(self) -> Mapping[LogicalDevice, int]:
+        """Return a number for each GPU that grows when the framework allocates there. Empty: unknown."""
+        return {
+            device: pool.used if pool.allocations is None else pool.allocations
+            for device, pool in self.pools().items()
+        }
 
     def current(self) -> LogicalDevice | None:
         """Return the GPU that libraries use which name none, in this thread. None if that is unknown."""

@@ -190,11 +190,13 @@ class PyTorch(Framework):
         count = sys.modules["torch"].accelerator.device_count()
         return [LogicalDevice("gpu", index, kind) for index in range(count)]
 
-    def in_use(self) -> Mapping[LogicalDevice, int]:
-        accelerator: Any = sys.modules["torch"].accelerator
+    def work(self) -> Mapping[LogicalDevice, int]:
+        stats: Any = sys.modules["torch"].accelerator.memory_stats
         try:
-            return {device: accelerator.memory_allocated(device.index) for device in self._started()}
-        except _NOT_COUNTED:
+            return {
+                device: stats(device.index).get("allocation.all.allocated", 0) for device in self._started()
+            }
+        except _NOT_COUNTED:  # without a warning, because a block can do without
             return {}
 
     def current(self) -> LogicalDevice | None:

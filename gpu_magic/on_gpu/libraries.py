@@ -38,19 +38,19 @@ _LIBRARIES = {
 
 
 def elsewhere_text(
-    grown: Sequence[LogicalDevice],
+    used: Sequence[LogicalDevice],
     current: LogicalDevice | None,
     evidence: Evidence,
     devices: Sequence[LogicalDevice],
     machine: LazySnapshot,
 ) -> str:
     """Return which other GPUs a block's code used, and what would keep it on its device. Empty if none."""
-    did = [f"put data on {listed(map(str, grown))}"] if grown else []
+    did = [f"used {listed(map(str, used))} too"] if used else []
     did += [f"made {current} the current device"] if current else []
     if not did:
         return ""
-    used = (how for module, how in _LIBRARIES.items() if module in sys.modules and module in evidence)
-    who, argument = next(used, ("", ""))
+    known = (how for module, how in _LIBRARIES.items() if module in sys.modules and module in evidence)
+    who, argument = next(known, ("", ""))
     wanted, gpu = devices[0], physical(devices[0], machine)
     if wanted.kind == "cpu":
         choice = "%gpus none"

@@ -31,6 +31,8 @@ __all__ = ["Scope"]
 
 # The modules of the frameworks that a block has left out in this session, each with a warning.
 _left_out: set[str] = set()
+# The blocks that run now, in all threads.
+_everywhere: list[Scope] = []
 
 
 class Scope:
@@ -91,7 +93,7 @@ class Scope:
         self._waiting: set[str] = set()  # modules of frameworks that get the device at their first use
         self._problem = ""  # of a framework that the block imported, raised later
         self.say: Callable[[str], None] = _warn
-        self._inner: set[int] = set()  # the GPUs of blocks within this one
+        self._others: set[int] = set()  # the GPUs of other blocks: around, within, and in other threads
 
     @public
     def __enter__(self) -> Self:
@@ -126,10 +128,12 @@ class Scope:
         except BaseException:
             self._scopes.close()
             raise
-        for scope in running.scopes:
-            scope.note_inner(self.devices)
+        for scope in tuple(_everywhere):
+            scope.note_block_on(self.devices)
+            self.note_block_on(scope.devices)
+        _everywhere.append(self)
         running.scopes.append(self)
-        self._before = self._in_use()
+        self._before = self._work()
         return self
 
     @public
@@ -142,6 +146,7 @@ class Scope:
             elsewhere = elsewhere_text(*self._elsewhere(), self._evidence, self.devices, self.machine)
         missed = [] if kind is not None else self._missed()
         # Blocks in tasks and suspended generators can end in any order. So leave and re-enter later blocks.
+        _everywhere.remove(self)
         is_here = self in running.scopes
         later = running.scopes[running.scopes.index(self) + 1 :] if is_here else []
         if is_here:
@@ -164,32 +169,32 @@ class Scope:
         if kind is None:
             self._raise_problem()
 
-    def note_inner(self, devices: Iterable[LogicalDevice]) -> None:
-        """Be told of the devices of a block within this one."""
-        self._inner |= {device.index for device in devices if device.kind == "gpu"}
+    def note_block_on(self, devices: Iterable[LogicalDevice]) -> None:
+        """Be told of the devices of a block that runs at the same time."""
+        self._others |= {device.index for device in devices if device.kind == "gpu"}
 
-    def _in_use(self) -> dict[LogicalDevice, int]:
-        """Return the bytes of frameworks' arrays on each GPU."""
+    def _work(self) -> dict[LogicalDevice, int]:
+        """Return what frameworks have allocated so far on each GPU: a number that grows."""
         found: dict[LogicalDevice, int] = {}
         for framework, _ in self._set.values():
-            for device, nbytes in framework.in_use().items():
-                found[device] = found.get(device, 0) + nbytes
+            for device, count in framework.work().items():
+                found[device] = found.get(device, 0) + count
         return found
 
     def _elsewhere(self) -> tuple[list[LogicalDevice], LogicalDevice | None]:
-        """Return the other GPUs on which arrays were put, and one that was made current."""
-        meant = self._inner | {device.index for device in self.devices if device.kind == "gpu"}
-        grown = [
+        """Return the other GPUs that were used meanwhile, and one that was made current."""
+        meant = self._others | {device.index for device in self.devices if device.kind == "gpu"}
+        used = [
             device
-            for device, nbytes in self._in_use().items()
-            if nbytes > self._before.get(device, 0)
+            for device, count in self._work().items()
+            if count > self._before.get(device, 0)
             and device.index not in meant
             and not self._evidence.has_text(str(device))  # the code itself names it
         ]
         currents = (framework.current() for framework, _ in self._set.values())
         current = next(filter(None, currents), None)
         is_meant = current is None or self.devices[0].kind == "cpu" or current.index in meant
-        return grown, None if is_meant or running.scopes[-1:] != [self] else current
+        return used, None if is_meant or running.scopes[-1:] != [self] else current
 
     def leave(self) -> None:
         """Restore the state before the block, until `enter_again`. An error is raised at the block's end."""

@@ -42,7 +42,7 @@ def told(library, name, number):
     {
         "picks": [True, True],
         "puts": [True, False],
-        "frees": [False, False],  # nothing is left there
+        "frees": [True, False],  # though nothing is left there
         "uses_a_block": [False, False],  # which is meant
         "here": [[False, False], [False, False]],
         "current": 0,

@@ -42,6 +42,7 @@ __all__ = ["ELSEWHERE", "HANG", "PROGRAMS", "Runner", "devices", "gives"]
 PROGRAMS = Path(__file__).parent
 ROOT = PROGRAMS.parent.parent
 FRAMEWORKS = {"cupy", "jax", "keras", "tensorflow", "torch", "torch._dynamo"}
+FRAMEWORKS |= {"accelerate", "bitsandbytes", "lightning", "peft", "torchao", "transformers"}
 # What TensorFlow imports itself, so that what needs these as well need not have a server of its own.
 WITH_TENSORFLOW = {"jax", "keras"}
 # Seconds after which a program hangs for sure: no measure of how long one takes on a busy machine.
