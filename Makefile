@@ -18,7 +18,7 @@ PINNED := $(if $(CONSTRAINTS),env PIP_CONSTRAINT=$(CONSTRAINTS) PIP_BUILD_CONSTR
 TIER := -m 'not nightly'
 # The parts of `make test`, by what PART names them.
 kernels := $(addprefix tests/,claims cluster kernel launch processes reliability restart)
-frameworks := $(addprefix tests/,doctor fit frameworks measure move objects on_gpu)
+frameworks := $(addprefix tests/,doctor fit frameworks measure move objects on_gpu outside)
 pages := $(addprefix tests/,browser docs panel)
 pure := tests $(addprefix --ignore ,$(kernels) $(frameworks) $(pages))
 suite := pure kernels frameworks pages
