@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import gpu_magic
 from gpu_magic.cluster.cluster import Engine, EngineTable
-from gpu_magic.devices.model import Claim, Gpu, GpuProcess, GpuStatus, Inventory, MigInstance
+from gpu_magic.devices.model import Claim, Gpu, GpuProcess, GpuStatus, Inventory, MigInstance, OtherGpus
 from gpu_magic.devices.problems import Cause, GpuCause, GpuProblem, Problem
 from gpu_magic.doctor.diagnosis import Diagnosis
 from gpu_magic.doctor.facts import Build, DeviceFile, Facts, Finding, Kernel, Packages, System
@@ -122,10 +122,9 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "the mask": lambda text, _: gpus(kernel={"now": Variables(f"GPU-{text}")}),
     "the order": lambda text, _: gpus(kernel={"now": Variables("0", text)}),
     "the inherited mask": lambda text, _: gpus(kernel={"inherited": Variables(f"GPU-{text}")}),
-    "AMD's variable": lambda text, _: gpus(gpu(vendor="amd"), kernel={"now": Variables(hip=text)}),
-    "AMD's inherited variable": lambda text, _: gpus(
-        gpu(vendor="amd"), kernel={"inherited": Variables(hip=text)}
-    ),
+    "AMD's variable": lambda text, _: gpus(vendor="amd", kernel={"now": Variables(hip=text)}),
+    "AMD's inherited variable": lambda text, _: gpus(vendor="amd", kernel={"inherited": Variables(hip=text)}),
+    "the name of a GPU of the other vendor": lambda text, _: gpus(others=OtherGpus("amd", (text,))),
     "who gave the GPUs": lambda text, _: gpus(kernel={"grant": Grant(text)}),
     "what has started CUDA": lambda text, _: gpus(kernel={"guard": Guard(State.FROZEN, Start(cause=text))}),
     "what is wrong with a mask": lambda text, _: gpus(kernel={"now": Variables(f"{UUID},GPU-{text}")}),

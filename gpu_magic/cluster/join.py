@@ -16,10 +16,9 @@ import ipyparallel
 
 from gpu_magic.cluster.cluster import Cluster, Engine, as_line, busy_engines
 from gpu_magic.cluster.engine import LOCAL, rank_variables, tell_jax
-from gpu_magic.devices.model import MigInstance
+from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.errors import ChoiceError, ClusterError
 from gpu_magic.gpus.apply import apply
-from gpu_magic.gpus.select import vendor_of
 from gpu_magic.launch.process import free_ports
 from gpu_magic.process.drivers import State
 from gpu_magic.process.find import mig_instances, whole_gpus
@@ -27,7 +26,6 @@ from gpu_magic.process.given import Given
 from gpu_magic.process.mask import names_of
 from gpu_magic.process.session import current
 from gpu_magic.process.view import read_machine
-from gpu_magic.process.visible import seen_vendor
 from gpu_magic.text import counted, listed
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ _AGAIN = 0.05  # seconds between two checks
 
 
 class EngineGpus(NamedTuple):
-    """An engine, and the GPUs of one vendor that it was given on its host."""
+    """An engine, and the GPUs that it was given on its host."""
 
     number: int
     host: str
@@ -111,7 +109,7 @@ def divide(engines: Iterable[EngineGpus]) -> dict[int, tuple[Device, ...]]:
                 first = place * size + min(place, more)
                 shares[engine.number] = devices[first : first + size + (place < more)]
         if len(frozenset[str]().union(*groups)) < sum(map(len, groups)):
-            variable = names_of(vendor_of(devices))[0]
+            variable = names_of(devices[0].vendor if isinstance(devices[0], Gpu) else "nvidia")[0]
             raise ClusterError(
                 f"The GPUs of the engines on {host} overlap. Give all engines the same {variable}, or each "
                 "engine its own GPUs."
@@ -157,8 +155,7 @@ def report_gpus(number: int, version: str) -> EngineGpus:
     session = current()
     inventory = read_machine(session)
     try:
-        seen = inventory.of_vendor(seen_vendor(session.inherited, inventory))
-        pool = Given(seen, session.inherited, session.grant).pool
+        pool = Given(inventory, session.inherited, session.grant).pool
     except ChoiceError as error:
         raise ClusterError(f"{where}: {inventory.problem or error}") from None
     if inventory.problem:

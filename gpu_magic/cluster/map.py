@@ -25,7 +25,6 @@ from gpu_magic.cluster.cluster import OUTPUT_SECONDS, about, capitalized, curren
 from gpu_magic.cluster.pickling import NotPickled, pickled
 from gpu_magic.errors import CallFailed, ClusterError, show_as
 from gpu_magic.gpus.request import Named, parse
-from gpu_magic.gpus.select import vendor_of
 from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.text import listed, printable, shortened
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gpu_magic.cluster.cluster import Cluster, Engine
-    from gpu_magic.devices.model import Device
 
 __all__ = ["map_over"]
 
@@ -67,18 +65,18 @@ def _numbers_with(cluster: Cluster, gpus: str) -> list[int]:
     request = parse(gpus)
     devices = [(number, device) for number, engine in cluster.engines.items() for device in engine.devices]
     found: set[int] = set()
-    for name in request.identifiers if isinstance(request, Named) else [gpus.lower()]:
-        having = {number for number, device in devices if _is(device, str(name))}
+    names = map(str, request.identifiers) if isinstance(request, Named) else [gpus.lower()]
+    for name in names:
+        having = {
+            number
+            for number, device in devices
+            if name in ("all", device.number_text) or str(device.uuid).startswith(name)
+        }
         if not having:
-            what = f"GPU {name}" if isinstance(name, int) else printable(name)
+            what = f"GPU {name}" if name.isdecimal() else printable(name)
             raise ClusterError(f"No engine has {what}. They have {listed(one.label for _, one in devices)}.")
         found |= having
     return sorted(found)
-
-
-def _is(device: Device, name: str) -> bool:
-    vendor, number = vendor_of([device]), device.number_text
-    return name in ("all", f"{vendor}:all", number, f"{vendor}:{number}") or str(device.uuid).startswith(name)
 
 
 class _Calls:

@@ -55,7 +55,7 @@ class Amd:
         self._is_started = False
         self._opened_at = -math.inf
         self._cards: list[_Card] = []
-        self._machine = Inventory()  # without GPUs
+        self._machine = Inventory(vendor="amd")  # without GPUs
 
     def inventory(self) -> Inventory:
         """Return all AMD GPUs with their current figures. Like `Nvml.inventory`, it never raises."""
@@ -101,11 +101,12 @@ class Amd:
     def _open(self) -> None:
         """Start the library if necessary, and list the GPUs."""
         handles: list[Any] | None = None
-        self._machine = Inventory(problem=Problem(Cause.AMD_HUNG))
+        self._machine = Inventory(vendor="amd", problem=Problem(Cause.AMD_HUNG))
         try:
             (handles,) = self._timeout.call([("open", self._list_handles)])
         except self._amdsmi.AmdSmiException as error:
-            self._machine = Inventory(problem=Problem(Cause.AMD_ERROR, _reason(error)))
+            problem = Problem(Cause.AMD_ERROR, _reason(error))
+            self._machine = Inventory(vendor="amd", problem=problem)
         if handles is None:
             self._cards = []
             return
@@ -114,7 +115,7 @@ class Amd:
         for card in self._cards:  # kept, so that a lost GPU is still shown with its name
             card.is_found = False
         self._processes = ProcessTable()  # a process can rename itself
-        self._machine, self._opened_at = Inventory(), time.monotonic()
+        self._machine, self._opened_at = Inventory(vendor="amd"), time.monotonic()
 
     def _list_handles(self) -> list[Any]:
         if not self._is_started:

@@ -1,17 +1,19 @@
-"""Reads the GPUs of both vendors into one inventory."""
+"""Reads the GPUs of the vendor whose GPUs this process uses."""
 
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from dataclasses import replace
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.idle import Idleness
-from gpu_magic.devices.model import Inventory, Limits
+from gpu_magic.devices.model import Inventory, Limits, OtherGpus
 from gpu_magic.devices.nvml import Nvml
 from gpu_magic.devices.problems import Cause, Problem
-from gpu_magic.text import printable
+from gpu_magic.text import printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -24,20 +26,29 @@ __all__ = ["MachineReader"]
 _log = logging.getLogger("gpu_magic.devices")
 
 
-class MachineReader:
-    """Reads NVIDIA's GPUs, and AMD's if amdsmi and its library are installed, which is checked once.
+_VENDORS: dict[str, Vendor | None] = {"nvidia": "nvidia", "amd": "amd", "": None}
+_HUNG = (Cause.HUNG, Cause.AMD_HUNG)  # a driver that may answer later
 
-    On a machine with both, plain numbers are NVIDIA's, and `amd:1` is AMD GPU 1.
+
+class MachineReader:
+    """Reads NVIDIA's GPUs if the machine has any, else AMD's. GPU_MAGIC_VENDOR decides otherwise.
+
+    The vendor is decided once, when a GPU is first found. AMD's GPUs are read with amdsmi, if it and its
+    library are installed.
     """
 
     def __init__(self) -> None:
         self.idleness = Idleness()
         self.simulated = ""  # the profile of the simulated machine that was read last; empty for a real one
-        self._nvidia = Nvml()
+        self._wanted = os.environ.get("GPU_MAGIC_VENDOR", "").strip().lower()
+        self._vendor = _VENDORS.get(self._wanted)  # None: not decided yet
+        self._others: OtherGpus | None = None
+        self._has_looked_for_others = False
+        # NVIDIA's driver can take a minute to start, for which a process that wants AMD's GPUs does not wait.
+        self._nvidia = Nvml(starting=0.0) if self._vendor == "amd" else Nvml()
         self._amd: Amd | None = None
         self._has_looked_for_amd = False
         self._amd_problem: Problem | None = None  # why AMD's GPUs cannot be read
-        self._seen: set[Vendor] = set()  # vendors of GPUs that were read
         self._problems: set[str] = set()  # of the last reading, as logged
 
     @property
@@ -58,7 +69,7 @@ class MachineReader:
         return self._amd is not None
 
     def inventory(self) -> Inventory:
-        """Return all GPUs with their current figures. See `Nvml.inventory`."""
+        """Return all GPUs of this process's vendor with their current figures. See `Nvml.inventory`."""
         machine = self._read()
         self.simulated = machine.simulated
         # A problem that lasts is logged once, not with each reading.
@@ -70,22 +81,32 @@ class MachineReader:
         return machine
 
     def _read(self) -> Inventory:
+        if self._vendor == "amd" and self._has_looked_for_others and not _may_be_simulated():
+            return replace(self._read_amd(), others=self._others)
         nvidia = self._nvidia.inventory()
         if nvidia.simulated:
             return nvidia
-        reads_amd = self.reads_amd  # sets _amd or _amd_problem
-        amd = self._amd.inventory() if reads_amd and self._amd else Inventory(problem=self._amd_problem)
-        self._seen |= {*nvidia.vendors, *amd.vendors}
-        if not amd.gpus and not nvidia.gpus:
-            both = nvidia.problem and nvidia.problem._replace(amd=amd.problem)
-            return replace(nvidia, problem=both or amd.problem)
-        # A vendor's problem is shown only if its GPUs were read before.
-        if not amd.gpus:
-            return replace(nvidia, limitation=amd.problem) if "amd" in self._seen else nvidia
-        if not nvidia.gpus:
-            return replace(amd, limitation=nvidia.problem) if "nvidia" in self._seen else amd
-        beside = tuple(replace(gpu, prefix="amd:") for gpu in amd.gpus)
-        return replace(nvidia, gpus=(*nvidia.gpus, *beside))
+        if self._wanted not in _VENDORS:
+            return Inventory(problem=Problem(Cause.NO_VENDOR, printable(shortened(self._wanted, 40))))
+        if self._vendor == "nvidia" and self._has_looked_for_others:
+            return replace(nvidia, others=self._others)
+        amd = self._read_amd()
+        if self._vendor is None and (nvidia.gpus or (amd.gpus and not _is_hung(nvidia))):
+            self._vendor = "nvidia" if nvidia.gpus else "amd"
+        own, other = (amd, nvidia) if self._vendor == "amd" else (nvidia, amd)
+        self._others = OtherGpus(other.vendor, tuple(gpu.name for gpu in other)) if other.gpus else None
+        if self._vendor and not _is_hung(other):
+            self._has_looked_for_others = True
+            self._close(other.vendor)
+        elif self._vendor is None and nvidia.problem and not amd.gpus:
+            own = replace(nvidia, problem=nvidia.problem._replace(amd=amd.problem))
+        return replace(own, others=self._others)
+
+    def _read_amd(self) -> Inventory:
+        if self.reads_amd and self._amd:
+            return self._amd.inventory()
+        missing = Problem(Cause.AMD_MISSING) if self._vendor == "amd" else None
+        return Inventory(vendor="amd", problem=self._amd_problem or missing)
 
     def limits(self, gpu: Gpu) -> Limits:
         """Return the limits of a GPU. UNKNOWN if it does not answer."""
@@ -106,6 +127,20 @@ class MachineReader:
 
     def close(self) -> None:
         """Shut the drivers' libraries down. The next read opens them again."""
-        self._nvidia.close()
-        if self._amd is not None:
+        self._close("nvidia")
+        self._close("amd")
+
+    def _close(self, vendor: Vendor) -> None:
+        if vendor == "nvidia":
+            self._nvidia.close()
+        elif self._amd is not None:
             self._amd.close()
+
+
+def _is_hung(machine: Inventory) -> bool:
+    return machine.problem is not None and machine.problem.cause in _HUNG
+
+
+def _may_be_simulated() -> bool:
+    """Return whether NVIDIA's library may be a simulated one, which GPU_MAGIC_SIMULATE or a test has made."""
+    return bool(os.environ.get("GPU_MAGIC_SIMULATE")) or "gpu_magic.devices.simulated" in sys.modules

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from gpu_magic.text import age_text, printable, since_text
+from gpu_magic.text import age_text, counted, printable, since_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +31,7 @@ __all__ = [
     "Inventory",
     "Limits",
     "MigInstance",
+    "OtherGpus",
     "Speed",
     "Unknown",
     "Vendor",
@@ -67,6 +68,7 @@ class Unknown(enum.Enum):
 UNKNOWN: Final = Unknown.UNKNOWN
 
 Vendor = Literal["nvidia", "amd"]
+_VENDORS: dict[Vendor, str] = {"nvidia": "NVIDIA", "amd": "AMD"}
 # Which processes can use CUDA on a GPU: all, one at a time, or none. In nvidia-smi's words.
 ComputeMode = Literal["Default", "Exclusive_Thread", "Exclusive_Process", "Prohibited"]
 
@@ -339,9 +341,6 @@ class Gpu:
         GPU.
     vendor
         "nvidia" or "amd".
-    prefix
-        The text to type before its number if the number alone means another GPU: "amd:" on a machine with
-        both vendors.
     hip_id
         HIP's number of an AMD GPU if no variable hides a GPU. It can differ from rocm-smi's number.
 
@@ -360,12 +359,11 @@ class Gpu:
     speed: Speed | Unknown = UNKNOWN
     minor: int | Unknown = UNKNOWN
     vendor: Vendor = "nvidia"
-    prefix: str = ""
     hip_id: int | Unknown = UNKNOWN
 
     @property
     def label(self) -> str:
-        return f"AMD GPU {self.index}" if self.prefix else f"GPU {self.index}"
+        return f"GPU {self.index}"
 
     @property
     def identity(self) -> str:
@@ -378,8 +376,8 @@ class Gpu:
 
     @property
     def number_text(self) -> str:
-        """The text that names it in a command: `2`, or `amd:2`."""
-        return f"{self.prefix}{self.index}"
+        """The text that names it in a command: `2`."""
+        return str(self.index)
 
     @property
     def is_prohibited(self) -> bool:
@@ -437,14 +435,32 @@ def parts(devices: Iterable[Device]) -> tuple[Device, ...]:
     return tuple(device for device in devices if isinstance(device, MigInstance) or not device.is_split)
 
 
+class OtherGpus(NamedTuple):
+    """The machine's GPUs that this process does not use, because a process uses the GPUs of one vendor.
+
+    `str` returns sentences: which GPUs these are, and how to use them.
+    """
+
+    vendor: Vendor
+    names: tuple[str | Unknown, ...]  # one for each GPU
+
+    def __str__(self) -> str:
+        models = ", ".join(dict.fromkeys(name for name in self.names if name is not UNKNOWN))
+        return (
+            f"This machine also has {counted(len(self.names), f'{_VENDORS[self.vendor]} GPU')}"
+            f"{f' ({models})' if models else ''}. To use {'it' if len(self.names) == 1 else 'them'}, set "
+            f"GPU_MAGIC_VENDOR={self.vendor} before the kernel starts."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All GPUs of a machine at one moment.
+    """The machine at one moment: all GPUs of the vendor whose GPUs this process uses.
 
     Parameters
     ----------
     gpus
-        In the order of nvidia-smi, then AMD's in the order of rocm-smi.
+        In the order of nvidia-smi, or of rocm-smi.
     driver_version, cuda_version
         The driver's version, and the newest CUDA version that it supports: "13.0". `cuda_version` is
         UNKNOWN for AMD.
@@ -453,7 +469,11 @@ class Inventory:
     problem
         Why gpu_magic could read nothing: there is no driver, for example. None if it read the GPUs.
     limitation
-        Why gpu_magic could read only names and UUIDs, or only the GPUs of one vendor. Else None.
+        Why gpu_magic could read only names and UUIDs. Else None.
+    vendor
+        The vendor of the GPUs, also if none can be read.
+    others
+        The GPUs of the other vendor. None: there are none, or they cannot be read.
 
     """
 
@@ -463,6 +483,8 @@ class Inventory:
     simulated: str = ""
     problem: Problem | None = None
     limitation: Problem | None = None
+    vendor: Vendor = "nvidia"
+    others: OtherGpus | None = None
 
     def __iter__(self) -> Iterator[Gpu]:
         return iter(self.gpus)
@@ -472,17 +494,6 @@ class Inventory:
 
     def __getitem__(self, index: int) -> Gpu:
         return self.gpus[index]
-
-    @property
-    def vendors(self) -> tuple[Vendor, ...]:
-        """The vendors of the GPUs. Plain numbers name GPUs of the first vendor."""
-        return tuple(dict.fromkeys(gpu.vendor for gpu in self.gpus))
-
-    def of_vendor(self, vendor: Vendor) -> Inventory:
-        """Return the same machine with only the GPUs of one vendor."""
-        if all(gpu.vendor == vendor for gpu in self.gpus):
-            return self
-        return replace(self, gpus=tuple(gpu for gpu in self.gpus if gpu.vendor == vendor))
 
     @property
     def devices(self) -> tuple[Device, ...]:

@@ -45,12 +45,17 @@ class Cause(enum.Enum):
     NO_GPU = ("The NVIDIA driver has no GPU", "To give a container its GPUs: docker run --gpus all")
     HUNG = (f"The NVIDIA driver {_HUNG}", _LATER)
     ERROR = ("The NVIDIA driver does not answer: {}", "")
+    AMD_MISSING = (
+        "AMD's GPUs can't be read: the module amdsmi or its library libamd_smi.so is missing",
+        "ROCm brings both: pip install /opt/rocm/share/amd_smi",
+    )
     AMD_MISFIT = (
         "AMD's GPUs can't be read: the module amdsmi does not fit the library libamd_smi.so here",
         "ROCm brings one that does: pip install /opt/rocm/share/amd_smi",
     )
     AMD_HUNG = (f"The AMD driver {_HUNG}", _LATER)
     AMD_ERROR = ("AMD SMI does not answer: {}", "")
+    NO_VENDOR = ("GPU_MAGIC_VENDOR={} names no vendor", "Use nvidia or amd, or unset it, and start again.")
     NO_SIMULATION = ("{}", "")  # the description of a simulated machine is invalid
 
 

@@ -15,6 +15,7 @@ from gpu_magic.errors import ChoiceError
 from gpu_magic.panel.front_end import missing_there
 from gpu_magic.process.drivers import State
 from gpu_magic.process.find import find
+from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.mask import HIP, MASK, PCI, ROCR, Flaw, Variables
 from gpu_magic.process.visible import in_force, read_visible, show
 from gpu_magic.text import age_text, bytes_text, end_of_path, listed, shortened
@@ -95,7 +96,9 @@ def check_driver(facts: Facts) -> Iterator[Finding]:
         what = f"This container has no CUDA driver: NVIDIA_DRIVER_CAPABILITIES={where.capabilities}."
         meaning = 'The capability "compute" brings CUDA, and "utility" brings nvidia-smi.'
         yield _wrong("driver", what, meaning, with_all)
-    if machine.gpus and machine.limitation and "amd" not in machine.vendors:
+    if machine.others:
+        yield _aside("other GPUs", str(machine.others))
+    if machine.gpus and machine.limitation:
         meaning = 'CUDA works without it. In a container the driver capability "utility" brings it.'
         yield _aside("driver", f"{machine.limitation.what}.", meaning, with_all)
     elif not machine.gpus and machine.problem and (why := _no_gpu(machine.problem, facts)):
@@ -196,15 +199,17 @@ def check_visible_devices(facts: Facts) -> Iterator[Finding]:
         yield _wrong(meant, what, fix=_choose(facts, "auto") if facts.is_ipython else "")
     variables, is_frozen = kernel.variables, kernel.guard.state is State.FROZEN
     name, value = MASK, variables.mask
-    if machine.vendors == ("amd",) and variables.rocr == "":  # see `process.visible`
+    if machine.vendor == "amd" and variables.rocr == "":  # see `process.visible`
         name, value = ROCR, ""
-    elif machine.vendors == ("amd",) and (variables.hip or value is None):
+    elif machine.vendor == "amd" and (variables.hip or value is None):
         name, value = HIP, variables.hip
     # `check_cuda` reports what CUDA has read. `check_gpus` reports how to leave out a lost GPU.
     is_hidden = is_frozen and kernel.guard.is_known and not kernel.guard.devices
     is_lost = any(gpu.problem for gpu in machine.gpus)
     for note in kernel.notes:
-        if note.is_past:
+        if note.flaw is Flaw.CONTRADICTION:
+            yield _aside(name, str(note))
+        elif note.is_past:
             yield _aside(name, str(note), "A later choice has replaced it.")
         elif not (is_hidden and note.flaw is Flaw.CHANGED) and not (is_lost and note.flaw is Flaw.SILENT):
             is_wrong = kernel.seen is not UNKNOWN and not (note.flaw is Flaw.SEVERAL_MIG and kernel.seen)
@@ -213,7 +218,7 @@ def check_visible_devices(facts: Facts) -> Iterator[Finding]:
             yield (_wrong if is_wrong else _aside)(name, what, meaning, fix)
     if kernel.seen == () and not kernel.notes and not is_frozen:
         shown = f"{name}={shortened(value or '', 60)}" if (value or "").strip() else f"{name} is empty"
-        what = f"{shown}: {'ROCm' if machine.vendors == ('amd',) else 'CUDA'} sees no GPU."
+        what = f"{shown}: {runtime_of(machine.vendor)} sees no GPU."
         has_changed = kernel.launched.named((name,))[name] != value
         is_wrong, *then = _hidden(kernel, facts, is_usable=not machine.problem, has_changed=has_changed)
         yield (_wrong if is_wrong else _aside)(name, what, *then)
@@ -235,7 +240,7 @@ def _hidden(kernel: Kernel, facts: Facts, *, is_usable: bool, has_changed: bool)
 
 
 def _choose(facts: Facts, what: str | tuple[Device, ...], *, force: bool = False) -> str:
-    """Return the command that chooses GPUs of one vendor: `%gpus auto`, `gpu_magic.choose('2,0')`."""
+    """Return the command that chooses GPUs: `%gpus auto`, `gpu_magic.choose('2,0')`."""
     wish = what if isinstance(what, str) else ",".join(device.number_text for device in what)
     if what == "all" and facts.machine is not UNKNOWN and all(gpu.is_split for gpu in facts.machine.gpus):
         wish = "auto"  # a process can use only one MIG instance
@@ -258,7 +263,7 @@ def _choose_meant(facts: Facts) -> str:
         return _choose(facts, "auto")
     mask = "all" if kernel.variables.mask is None else kernel.variables.mask
     # AMD GPUs have the numbers of HIP, which can differ from those of AMD's tools.
-    devices = () if "amd" in machine.vendors else _named(mask, machine)
+    devices = () if machine.vendor == "amd" else _named(mask, machine)
     wish = devices or ("auto" if in_force(kernel.variables, machine) else "all")
     if kernel.program == "shell" or not in_force(kernel.launched, machine):
         return _choose(facts, wish)
@@ -324,13 +329,13 @@ _PAGES = {
 
 def check_builds(facts: Facts) -> Iterator[Finding]:
     builds = () if facts.packages is UNKNOWN else facts.packages.builds
-    is_nvidia = "nvidia" in facts.vendors
+    is_nvidia = facts.vendor == "nvidia"
     for build in builds:
         about, then = build.framework, f"Install a matching build, and {facts.restart}:"
         # Perhaps only another framework is meant to use the GPU: one that is imported, or a build for GPUs.
         others = [one for one in builds if one is not build]
         is_able = any(one.loaded or (one.built_for != "CPU" and not one.lacks) for one in others)
-        unless_meant = _aside if (is_able and not build.loaded) or not facts.vendors else _wrong
+        unless_meant = _aside if (is_able and not build.loaded) or not facts.vendor else _wrong
         page, found = _PAGES[about], None
         # Only PyTorch's version is compared with its CUDA version, the part after the plus sign.
         both = (build.loaded, build.version)
@@ -343,7 +348,7 @@ def check_builds(facts: Facts) -> Iterator[Finding]:
             found = unless_meant(
                 about, f"{about} {build.version} is a CPU-only build.", why, page * is_nvidia
             )
-        elif facts.vendors and build.built_for is not UNKNOWN:
+        elif facts.vendor and build.built_for is not UNKNOWN:
             found = _unfit(build, then, facts)
         if found:
             yield found
@@ -359,7 +364,7 @@ def _unfit(build: Build, then: str, facts: Facts) -> Finding | None:
     """Return why a build for GPUs cannot use this machine's GPUs."""
     about, page = build.framework, _PAGES[build.framework]
     what = f"{about} {build.version} was built for {build.built_for}"
-    if "nvidia" not in facts.vendors:
+    if facts.vendor == "amd":
         amd = _wrong(about, f"{what}, but this machine has AMD GPUs.", then, "https://rocm.docs.amd.com")
         return amd if build.built_for == "CUDA" else None
     if build.built_for != "CUDA":

@@ -242,7 +242,7 @@ def _rows(facts: Facts) -> Iterator[tuple[str, str, bool]]:  # noqa: C901 - one 
         parts = [f"{simulated_mark(machine.simulated)}({machine.simulated})"] * bool(machine.simulated)
         parts += [] if machine.driver_version is UNKNOWN else [machine.driver_version]
         parts += [f"CUDA up to {facts.driver_cuda}"] * bool(facts.driver_cuda)
-        parts = parts or ["AMD's" if "amd" in machine.vendors else "versions unknown"]
+        parts = parts or ["AMD's" if machine.vendor == "amd" else "versions unknown"]
         yield "driver", "no GPU can be read" if machine.problem else ", ".join(parts), not machine.problem
         kinds: Counter[str] = Counter()
         for gpu in machine.gpus:

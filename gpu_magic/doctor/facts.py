@@ -12,7 +12,7 @@ from gpu_magic.process.given import Grant
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpu_magic.devices.model import Device, Gpu, Inventory
+    from gpu_magic.devices.model import Device, Gpu, Inventory, Vendor
     from gpu_magic.devices.problems import Problem
     from gpu_magic.panel.front_end import FrontEnd
     from gpu_magic.process.guard import Guard
@@ -179,15 +179,14 @@ class Facts:
 
     @property
     def nvidia_gpus(self) -> tuple[Gpu, ...]:
-        gpus = () if self.machine is UNKNOWN else self.machine.gpus
-        return tuple(gpu for gpu in gpus if gpu.vendor == "nvidia")
+        return () if self.machine is UNKNOWN or self.machine.vendor != "nvidia" else self.machine.gpus
 
     @property
-    def vendors(self) -> set[str]:
-        """The vendors of the GPUs, also by device files and the PCI bus. Empty for SIMULATED GPUs."""
-        found = set() if self.machine is UNKNOWN else {str(one) for one in self.machine.vendors}
-        found |= {"nvidia"} if self.where.has_nvidia else set()
-        return set() if self.is_simulated else found
+    def vendor(self) -> Vendor | None:
+        """The vendor of the GPUs, also by device files and the PCI bus. None without (real) GPUs."""
+        if self.machine is not UNKNOWN and self.machine.gpus:
+            return None if self.is_simulated else self.machine.vendor
+        return "nvidia" if self.where.has_nvidia else None
 
     @property
     def driver_cuda(self) -> str:

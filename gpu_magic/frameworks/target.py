@@ -78,8 +78,8 @@ class PhysicalDevice:
     Parameters
     ----------
     identifier
-        An int is nvidia-smi's number of a GPU. A str is the beginning of a UUID, a MIG instance (`2:1`), or
-        rocm-smi's number of a GPU (`amd:1`).
+        An int is nvidia-smi's or rocm-smi's number of a GPU. A str is the beginning of a UUID, or a MIG
+        instance (`2:1`).
 
     """
 
@@ -136,8 +136,6 @@ def _target(entry: str) -> Target:
         return _logical(low.lstrip("/"), 0)
     if match := _SPELLING.fullmatch(entry):
         name, index = match[1].lower(), int(match[2])
-        if name == "amd":
-            return PhysicalDevice(f"amd:{index}")
         return PhysicalDevice(index) if name == "smi" else _logical(name, index)
     if match := re.fullmatch(r"smi:([0-9]{1,4}):([0-9]{1,4})", entry, re.IGNORECASE):
         return PhysicalDevice(f"{int(match[1])}:{int(match[2])}")
@@ -147,7 +145,7 @@ def _target(entry: str) -> Target:
         raise PlacementError(f"{entry!r}: devices are numbered from 0. For the CPU: cpu")
     if re.fullmatch(r"[0-9]{1,4}:[0-9]{1,4}", entry):
         raise PlacementError(f"{entry!r} is nvidia-smi's name of a MIG instance. Try smi:{entry}")
-    if re.fullmatch(r"(?:amd:)?(?:all|auto(?::[0-9]+)?)", low):
+    if re.fullmatch(r"all|auto(?::[0-9]+)?", low):
         raise PlacementError(f"{entry!r} does not name a device. First run %gpus {entry}, then name 0 here.")
     raise PlacementError(f"{entry!r:.60} is not a device. Expected {_EXPECTED}.")
 
@@ -190,7 +188,7 @@ def normalize_device(device: object, device_of: Callable[[object], object] = lam
 
     """
     if isinstance(device, Gpu):
-        return device.number_text if device.prefix else f"smi:{device.index}"
+        return f"smi:{device.index}"
     if (named := device_of(device)) is not None:
         return str(named)
     if isinstance(device, _NO_DEVICES) or callable(device):

@@ -165,7 +165,7 @@ def _apply(
                 return again(dry_run=False, is_start=is_start)
         return choose(selection, not dry_run, dry_run, is_reset=is_reset, memory=str(memory))
     if is_same:
-        kept = replace(selection, devices=guard.known, notes=(), vendor=guard.vendor)
+        kept = replace(selection, devices=guard.known, notes=())
         kept = _as_cuda_has_it(kept, inventory, dry_run=dry_run)
         if not dry_run:
             kept = take_effect(kept, is_new=False)
@@ -240,7 +240,7 @@ def _as_cuda_has_it(had: Selection, inventory: Inventory, *, dry_run: bool) -> S
     A variable that was changed after CUDA has read it misleads frameworks and new processes.
     """
     variables, name = variables_now(), names_of(had.vendor)[0]
-    now = read_visible(variables, inventory.of_vendor(had.vendor)).devices
+    now = read_visible(variables, inventory).devices
     if now is UNKNOWN or _are_same(now, had.known):
         return replace(had, variables=variables.named(tuple(had.variables)))
     mask = variables.named((name,))[name]
@@ -283,7 +283,7 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
     if not dry_run:
         settings = session.settings
         results = settings.narrow(ordinals) if wanted else settings.widen()
-    variables = variables_now().named(names_of(*(inventory.vendors or ("nvidia",))))
+    variables = variables_now().named(names_of(inventory.vendor))
     choice = Choice(
         Selection(wanted, variables, (), guard.vendor),
         is_applied=not dry_run,
@@ -328,8 +328,7 @@ def _doubts(guard: Guard, selection: Selection, *, has_frameworks: bool) -> Iter
         )
     if selection.known and has_frameworks:  # no framework can use a simulated GPU
         was_hidden = guard.state is State.LIVE and str(variables.mask).strip() in ("", "-1")
-        is_nvidia = guard.vendor == selection.vendor == "nvidia"
-        yield from _of_frameworks(selection, was_hidden=was_hidden and is_nvidia)
+        yield from _of_frameworks(selection, was_hidden=was_hidden and selection.vendor == "nvidia")
 
 
 def _of_frameworks(selection: Selection, *, was_hidden: bool) -> Iterator[str]:

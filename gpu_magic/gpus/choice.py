@@ -12,7 +12,7 @@ from gpu_magic.frameworks import imported
 from gpu_magic.process.drivers import State
 from gpu_magic.process.environment import program
 from gpu_magic.process.guard import label_of, runtime_of
-from gpu_magic.process.mask import HIP, MASK, ORDER
+from gpu_magic.process.mask import ORDER
 from gpu_magic.text import GIB, TIB, bytes_text, listed, printable, simulated_mark
 
 if TYPE_CHECKING:
@@ -122,9 +122,8 @@ class Choice:
         # A reset that leaves every variable unset is no choice, so no GPUs are listed.
         if not self.is_reset or any(value is not None for value in self.selection.variables.values()):
             if self.selection.devices == ():
-                hides_both = all(self.selection.variables.get(name) is not None for name in (MASK, HIP))
-                runtimes = "CUDA or ROCm" if hides_both else runtime_of(self.selection.vendor)
-                yield f"No GPU is visible to {runtimes}. Frameworks run on the CPU."
+                runtime = runtime_of(self.selection.vendor)
+                yield f"No GPU is visible to {runtime}. Frameworks run on the CPU."
             yield from self._map(range(len(self.devices)))
             yield from self.warnings
         if self.memory:

@@ -75,7 +75,7 @@ def choose(
     ----------
     wanted
         As after `%gpus`: `"1,3"`, `"0-2,5"`, `"GPU-8f3a"`, `"auto:2"`, `"all"`, `"none"`, `"reset"`. Or a
-        number, one of `gpus()`, or a list of these. The first is `cuda:0`. `"amd:1"` is an AMD GPU.
+        number, one of `gpus()`, or a list of these. The first is `cuda:0`.
     dry_run
         Return the choice, and change nothing.
     wait

@@ -41,7 +41,7 @@ class GpusMagic:
 
         {options}
 
-        2:1 is MIG instance 1 of GPU 2. amd:1 is AMD GPU 1. Choose before a framework starts CUDA.
+        2:1 is MIG instance 1 of GPU 2. Choose before a framework starts CUDA.
         After that, a choice changes nothing and prints what works instead.
         Sizes: 8GB (10^9 bytes) or 8GiB (2^30). Times: 90s, 30m, 1h30m, 2d or a number of seconds.
         """

@@ -6,16 +6,12 @@ import contextlib
 import operator
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.errors import ChoiceError
 from gpu_magic.frameworks.target import read_uuid, without_brackets
-
-if TYPE_CHECKING:
-    from gpu_magic.devices.model import Vendor
 
 __all__ = [
     "WORDS",
@@ -36,24 +32,21 @@ __all__ = [
 class Named:
     """`1,3` or `GPU-8f3a`: these devices in this order."""
 
-    # An int is nvidia-smi's number. A str is the start of a UUID, `2:1` for MIG instance 1 of GPU 2, or
-    # rocm-smi's number, `amd:1`.
+    # An int is nvidia-smi's or rocm-smi's number. A str is the start of a UUID, or `2:1` for MIG instance 1
+    # of GPU 2.
     identifiers: tuple[int | str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Auto:
-    """`auto:2`: 2 GPUs, free ones first, then those with the most free memory. `amd:auto`: AMD's GPUs."""
+    """`auto:2`: 2 GPUs, free ones first, then those with the most free memory."""
 
     count: int = 1
-    vendor: Vendor | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    """`all`: every GPU that this kernel may use. `amd:all`: AMD's GPUs."""
-
-    vendor: Vendor | None = None
+    """`all`: every GPU that this kernel may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +80,13 @@ def parse(text: str) -> Request:
     if len(asked) > _LONGEST:
         raise ChoiceError(f"{asked[:40]!r}… is too long for a list of GPUs.")
     word = asked.lower()
-    vendor: Vendor | None = "amd" if word.startswith(("amd:auto", "amd:all")) else None
-    word, colon, count = word.removeprefix("amd:" if vendor else "").partition(":")
+    word, colon, count = word.partition(":")
     if word == "auto" and colon:
         if not (number := re.fullmatch("0*([1-9][0-9]{0,3})", count)):
             raise ChoiceError(f"{asked!r:.60} is not auto with a number of GPUs. Try auto:2")
-        return Auto(int(number[1]), vendor)
+        return Auto(int(number[1]))
     if word in WORDS and not colon:
-        found = WORDS[word]
-        return replace(found, vendor=vendor) if isinstance(found, Auto | Everything) else found
+        return WORDS[word]
     if re.search(r"[;|&+]|\d\s+\d|\d\.\d", asked):
         numbers = re.findall(r"\d+", asked) if re.fullmatch(r"[\d\s;|&+.,]+", asked) else ["1", "3"]
         raise ChoiceError(f"{asked!r}: separate GPUs by commas. Try {','.join(dict.fromkeys(numbers))}")
@@ -119,11 +110,6 @@ def is_request(text: str) -> bool:
 def _identifiers(entry: str) -> list[int | str]:
     """Return what one entry of a list names: a number, a range of numbers, or the start of a UUID."""
     low = entry.lower()
-    if re.match("amd:[0-9]", low):
-        numbers = _identifiers(low[4:])
-        if not all(isinstance(one, int) for one in numbers):
-            raise ChoiceError(f"{entry!r} is not an AMD GPU. Use rocm-smi's numbers: amd:1")
-        return [f"amd:{number}" for number in numbers]
     low = low.removeprefix("smi:")  # %%on_gpu's prefix for nvidia-smi's numbers
     if match := re.fullmatch(r"0*([0-9]+)(?:([-:])0*([0-9]+))?", low):
         first, last = (min(int(digits[:8]), _HIGHEST + 1) for digits in (match[1], match[3] or "0"))
@@ -146,6 +132,11 @@ def _what_works(entry: str) -> str:
     low = entry.lower()
     if not entry:
         return "A comma has no GPU beside it. Name GPUs like this: 1,3"
+    if low.startswith("amd:"):
+        return (
+            f"{entry!r} is not a GPU. AMD's GPUs have plain numbers. If %gpus shows NVIDIA's GPUs, set "
+            "GPU_MAGIC_VENDOR=amd before the kernel starts."
+        )
     if re.fullmatch(r"-[0-9]+", entry):
         return f"{entry!r}: GPUs are numbered from 0. To hide all GPUs: none"
     if (word := low.partition(":")[0]) in WORDS:

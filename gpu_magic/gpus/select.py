@@ -13,7 +13,7 @@ from gpu_magic.gpus.request import Auto, Everything, Named, Nothing, Request, Re
 from gpu_magic.process.find import find, mig_instances, whole_gpus, why_unusable
 from gpu_magic.process.given import Given, Grant
 from gpu_magic.process.mask import FASTEST, PCI, Variables, mig_limit, names_of
-from gpu_magic.process.visible import hide, in_order, show, why_no_numbers
+from gpu_magic.process.visible import hide, hide_others, in_order, show, why_no_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Inventory, Vendor
     from gpu_magic.process.mask import By
 
-__all__ = ["Selection", "check_options", "select", "select_among", "vendor_of", "would_do"]
+__all__ = ["Selection", "check_options", "select", "select_among", "would_do"]
 
 _DEFAULTS, _NOBODY = Options(), Grant()
 
@@ -36,7 +36,7 @@ class Selection:
     # CUDA_DEVICE_ORDER, for AMD's HIP_VISIBLE_DEVICES.
     variables: Mapping[str, str | None]
     notes: tuple[str, ...] = ()  # what the user should know of this choice, a sentence each
-    vendor: Vendor = "nvidia"  # of the devices; without devices, the vendor that plain numbers name
+    vendor: Vendor = "nvidia"  # of the devices
 
     @property
     def known(self) -> tuple[Device, ...]:
@@ -70,25 +70,22 @@ def select(
     identities of the devices that this process has claimed. If `options` does not tell how to name the
     devices, `by` does, as far as possible.
     """
-    vendor = _vendor(request, inventory)
+    vendor = inventory.vendor
     check_options(request, options, vendor)
-    variables, vendors = Variables(*inherited), inventory.vendors or ("nvidia",)
-    grant = _grant_of(vendor, inventory, grant)
-    given = Given(inventory.of_vendor(vendor), variables, grant)
+    variables = Variables(*inherited)
+    given = Given(inventory, variables, grant)
     is_fastest = options.order == "fastest" or (options.order is None and variables.order == FASTEST)
     order = FASTEST if is_fastest else PCI
     if isinstance(request, Reset):
-        reading = given.reading
-        return Selection(
-            reading.devices, variables.named(names_of(*vendors)), tuple(map(str, reading.notes)), vendor
-        )
+        reading, names = given.reading, dict.fromkeys((*names_of(vendor), *hide_others(inventory)))
+        values = variables.named(tuple(names))
+        return Selection(reading.devices, values, tuple(map(str, reading.notes)), vendor)
     if isinstance(request, Nothing):
-        return Selection((), hide(*vendors), vendor=vendor)
-    there = given.inventory
-    if there.problem:
-        raise ChoiceError(str(there.problem))
+        return Selection((), hide(inventory), vendor=vendor)
+    if inventory.problem:
+        raise ChoiceError(str(inventory.problem))
     if isinstance(request, Named):
-        devices = _named(request, there)
+        devices = _named(request, inventory)
         if not options.force:
             given.check_inside(devices)
         if options.only_free:
@@ -98,32 +95,31 @@ def select(
         notes = [f"{label} {verb} among the GPUs that this process was given." for label in outside]
         notes += _taken(devices)
     else:
-        pool = there.devices if options.force else given.pool
+        pool = inventory.devices if options.force else given.pool
         if not pool and not given.is_all:
             what = given.sentence
             raise ChoiceError(f"This process was given no GPU: {what}.{given.unset} --force overrides this.")
-        if why_no_numbers(order, there):
+        if why_no_numbers(order, inventory):
             pool = tuple(device for device in pool if device.uuid is not UNKNOWN)
         if isinstance(request, Auto):
             picked, *notes = pick(request.count, pool, options, held)
         else:
-            picked = _everything(pool, there)
-            left = there.gpus if options.force or given.is_all else given.pool
+            picked = _everything(pool, inventory)
+            left = inventory.gpus if options.force or given.is_all else given.pool
             out = [gpu for gpu in left if isinstance(gpu, Gpu) and gpu not in picked]
             whys = [f"it is {why}" if (why := why_unusable(gpu)) else "its UUID is unknown" for gpu in out]
             notes = [f"{gpu.label} is left out because {why}." for gpu, why in zip(out, whys, strict=True)]
             notes += _taken(picked)
-        devices, unordered = in_order(picked, order, there)
+        devices, unordered = in_order(picked, order, inventory)
         notes += unordered
-    # With a scheduler's list, a child process could not interpret the numbers of other GPUs.
-    is_riddle = bool(grant.gpus and given.outside(devices))
+    notes += map(str, filter(None, [given.contradiction]))
     has_uuids = all(device.uuid is not UNKNOWN for device in devices)
     found = show(
         devices,
         order,
         inventory,
         variables,
-        by=options.by or ("uuid" if has_uuids and (is_riddle or by == "uuid") else None),
+        by=options.by or (by if has_uuids and by == "uuid" else None),
         by_uuid=by == "uuid" if by else given.reading.by_uuid,
     )
     return Selection(devices, found, tuple(notes), vendor)
@@ -136,16 +132,8 @@ def would_do(
     if isinstance(request, Named):
         devices = _named(request, inventory)
         return len(devices), devices
-    vendor = _vendor(request, inventory)
-    there = inventory.of_vendor(vendor)
-    given = Given(there, inherited, _grant_of(vendor, inventory, grant))
-    pool = there.devices if options.force else given.pool
+    pool = inventory.devices if options.force else Given(inventory, inherited, grant).pool
     return request.count, usable(request.count, pool, options)
-
-
-def _grant_of(vendor: Vendor, inventory: Inventory, grant: Grant) -> Grant:
-    """Return a scheduler's grant of a vendor's GPUs. A grant is about the first vendor's GPUs only."""
-    return grant if vendor == next(iter(inventory.vendors), vendor) else _NOBODY
 
 
 def select_among(
@@ -160,27 +148,6 @@ def select_among(
     if isinstance(request, Auto):
         return pick(request.count, pool)[0]
     return _everything(pool, inventory)
-
-
-def vendor_of(devices: Sequence[Device]) -> Vendor:
-    """Return the vendor of devices that are all of one vendor."""
-    return devices[0].vendor if devices and isinstance(devices[0], Gpu) else "nvidia"
-
-
-def _vendor(request: Request, inventory: Inventory) -> Vendor:
-    """Return the vendor of a request. Plain numbers and words name the machine's first vendor."""
-    plain = inventory.vendors[0] if inventory.vendors else "nvidia"
-    if isinstance(request, Auto | Everything):
-        return request.vendor or plain
-    if not isinstance(request, Named) or len(inventory.vendors) <= 1:
-        return plain
-    devices = [find(identifier, inventory) for identifier in request.identifiers]
-    amd = [device.number_text for device in devices if vendor_of([device]) == "amd"]
-    if 0 < len(amd) < len(devices):
-        rest = [device.number_text for device in devices if vendor_of([device]) != "amd"]
-        instead = f"Try {','.join(rest)} or {','.join(amd)}"
-        raise ChoiceError(f"A process can use NVIDIA's GPUs or AMD's, not both. {instead}")
-    return vendor_of(devices)
 
 
 def check_options(request: Request, options: Options, vendor: Vendor = "nvidia") -> None:

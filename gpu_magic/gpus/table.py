@@ -15,7 +15,6 @@ from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown
 from gpu_magic.devices.problems import Cause
 from gpu_magic.devices.processes import ProcessNames, name_text
 from gpu_magic.process.environment import KERNELS
-from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.view import Snapshot
 from gpu_magic.process.visible import in_force
 from gpu_magic.text import (
@@ -314,25 +313,23 @@ def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
         now += ", chosen when the kernel started"
     if allotted:
         started += f"; {allotted}"
-    runtime, guard = runtime_of(snapshot.vendor), snapshot.guard
-    return [("Started with", started), ("Now", now), (runtime, guard.sentence)]
+    return [("Started with", started), ("Now", now), (snapshot.guard.runtime, snapshot.guard.sentence)]
 
 
 def _variables(
     variables: Variables, machine: Inventory, *, unset: str = _ALL, with_order: bool = False
 ) -> str:
-    """Return the variables that name GPUs of this machine's vendors, in words."""
+    """Return the variables that name GPUs, in words."""
+    if machine.vendor == "amd":
+        hiding = in_force(variables, machine).items()
+        values = (f"{name}={shortened(value, _LONGEST_MASK) or '(empty)'}" for name, value in hiding)
+        return ", ".join(values) or f"HIP_VISIBLE_DEVICES not set{unset}"
     mask, order = variables.mask, variables.order
     value = f"={shortened(mask, _LONGEST_MASK)}" if mask else " empty: no GPU"
-    nvidia = f"CUDA_VISIBLE_DEVICES{f' not set{unset}' if mask is None else value}"
+    shown = f"CUDA_VISIBLE_DEVICES{f' not set{unset}' if mask is None else value}"
     if with_order and order:
-        nvidia += f" (CUDA_DEVICE_ORDER={shortened(order, 40)})"
-    if "amd" not in machine.vendors:
-        return nvidia
-    hiding = in_force(variables, machine.of_vendor("amd"))
-    values = (f"{name}={shortened(value, _LONGEST_MASK) or '(empty)'}" for name, value in hiding.items())
-    amd = ", ".join(values) or f"HIP_VISIBLE_DEVICES not set{unset}"
-    return amd if machine.vendors == ("amd",) else f"{nvidia}; AMD: {amd}"
+        shown += f" (CUDA_DEVICE_ORDER={shortened(order, 40)})"
+    return shown
 
 
 def problem_text(snapshot: Snapshot) -> str:
@@ -345,5 +342,5 @@ def problem_text(snapshot: Snapshot) -> str:
 
 
 def _notes(snapshot: Snapshot) -> list[str]:
-    problems = filter(None, (problem_text(snapshot), str(snapshot.limitation or "")))
-    return [*problems, *map(str, snapshot.notes)]
+    facts = (problem_text(snapshot), snapshot.limitation, *snapshot.notes, snapshot.others)
+    return [str(one) for one in facts if one]

@@ -9,7 +9,7 @@ from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.errors import LaunchError, NotFreeError
 from gpu_magic.gpus.options import Options, read_seconds
 from gpu_magic.gpus.request import Auto, Named, Reset, parse
-from gpu_magic.gpus.select import Selection, select, vendor_of
+from gpu_magic.gpus.select import Selection, select
 from gpu_magic.gpus.wait import Wait
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.mask import names_of
@@ -40,14 +40,14 @@ def inherit(session: Session, options: Options, *, claims: Claims | None) -> Sel
     devices = tuple(_visible(snapshot))
     if not options.force:
         snapshot.given.check_inside(devices)
-    vendor = vendor_of(devices)
-    if read_visible(variables, snapshot.of_vendor(vendor)).devices != devices:
+    if read_visible(variables, snapshot.machine).devices != devices:
         # CUDA started with other variables, and this process sees the GPUs from then.
         return _pick(session, _named(devices), None, claims, options=options, machine=snapshot.machine)
     if claims is not None and session.claims.are_wanted:
         claims.hold([device.identity for device in devices], alone=False)
-    set_here = {name: value for name, value in variables.named(names_of(vendor)).items() if value is not None}
-    return Selection(devices, set_here, vendor=vendor)
+    named = variables.named(names_of(snapshot.vendor))
+    set_here = {name: value for name, value in named.items() if value is not None}
+    return Selection(devices, set_here, vendor=snapshot.vendor)
 
 
 def pick(
@@ -168,13 +168,4 @@ def _visible(snapshot: Snapshot) -> Sequence[Device]:
 
 
 def _named(devices: Sequence[Device]) -> Named:
-    return Named(
-        tuple(
-            device.uuid
-            if not isinstance(device, Gpu)
-            else device.number_text
-            if device.prefix
-            else device.index
-            for device in devices
-        )
-    )
+    return Named(tuple(device.index if isinstance(device, Gpu) else device.uuid for device in devices))

@@ -11,7 +11,6 @@ from gpu_magic.devices.model import UNKNOWN, Unknown, sum_of
 from gpu_magic.errors import ChoiceError, PlacementError
 from gpu_magic.frameworks.target import LogicalDevice, Target
 from gpu_magic.process.find import find
-from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot
 from gpu_magic.text import simulated_mark
@@ -93,7 +92,7 @@ def locate(target: Target, machine: LazySnapshot) -> LogicalDevice:
         raise PlacementError("Which GPUs are visible is unknown; %gpus shows why. Try cuda:0")
     if isinstance(ordinal, int):
         return LogicalDevice("gpu", ordinal)
-    runtime = runtime_of(machine.snapshot.vendor)
+    runtime = machine.snapshot.guard.runtime
     raise PlacementError(
         f"{device.label} is not visible here ({machine.mapping}). "
         f"To choose it before {runtime} starts: %gpus {device.number_text}"

@@ -21,7 +21,6 @@ from gpu_magic.objects.namespace import variables_of
 from gpu_magic.objects.physical import LazySnapshot, physical
 from gpu_magic.objects.walk import Budget
 from gpu_magic.process.find import whole_gpus
-from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.session import current
 from gpu_magic.process.visible import in_force
 from gpu_magic.processes.processes import next_step
@@ -55,9 +54,10 @@ def serialize(snapshot: Snapshot) -> tuple[dict[str, Any], list[dict[str, Any]]]
         "problem": problem_text(snapshot) or str(snapshot.limitation or ""),  # why no GPU can be read
         "cuda_state": snapshot.guard.state.value,  # see `process.drivers.State`
         "cuda_text": snapshot.guard.sentence,  # `cuda_state` as a sentence
-        "runtime": runtime_of(snapshot.vendor),  # "CUDA" or "ROCm"
+        "runtime": snapshot.guard.runtime,  # "CUDA" or "ROCm"
         "notes": [
             *map(str, snapshot.notes),
+            *([str(snapshot.others)] if snapshot.others else []),
             *_notes_on_ipykernel(),
         ],  # on CUDA_VISIBLE_DEVICES, for example
         "allotted": given.text,  # "allotted by Slurm job 123: GPUs 2, 5"
@@ -80,21 +80,16 @@ def _notes_on_ipykernel() -> list[str]:
 
 def _launch_devices(snapshot: Snapshot) -> Sequence[Device]:
     """Return the devices that the process was launched with; none if they or their order are unknown."""
-    first, devices = (
-        snapshot.machine.of_vendor(next(iter(snapshot.vendors), "nvidia")),
-        snapshot.given.reading.devices,
-    )
-    if snapshot.inherited.mask is None and not in_force(snapshot.inherited, snapshot.machine):
-        return whole_gpus(first.devices) if first.is_uniform else []
+    machine, devices = snapshot.machine, snapshot.given.reading.devices
+    if not in_force(snapshot.inherited, machine):
+        return whole_gpus(machine.devices) if machine.is_uniform else []
     return [] if devices is UNKNOWN else devices
 
 
 def _best_first(given: Given) -> Sequence[Device]:
     """Return the devices that plain `auto` picks from, the best first."""
-    first = next(iter(given.inventory.vendors), "nvidia")
     try:
-        pool = [one for one in given.pool if not isinstance(one, Gpu) or one.vendor == first]
-        return best_first(tuple(pool))
+        return best_first(given.pool)
     except ChoiceError:  # the devices that may be chosen are unknown
         return ()
 

@@ -36,24 +36,18 @@ def find(identifier: int | str, inventory: Inventory) -> Device:
 
     It raises ChoiceError if no device or several devices match, or if the device cannot be used.
     """
-    first = inventory.of_vendor(inventory.vendors[0] if inventory.vendors else "nvidia")
     if isinstance(identifier, int):
-        return check_usable(_by_number(identifier, first))
-    if identifier.startswith("amd:"):
-        amd = inventory.of_vendor("amd")
-        if not amd.gpus and not inventory.problem:
-            raise ChoiceError(f"{identifier}: this machine has no AMD GPU.", shows="its GPUs")
-        return check_usable(_by_number(int(identifier.removeprefix("amd:")), amd))
+        return check_usable(_by_number(identifier, inventory))
     if identifier[0].isdecimal():
-        return _by_instance_number(identifier, first)
+        return _by_instance_number(identifier, inventory)
     return _by_uuid(identifier, inventory)
 
 
 def _by_number(index: int, inventory: Inventory) -> Gpu:
-    count, kind = len(inventory), "AMD GPU" if any(gpu.prefix for gpu in inventory) else "GPU"
+    count = len(inventory)
     if index >= count:
-        there = {0: f"no {kind}", 1: f"only {kind} 0"}.get(count, f"{kind}s 0 to {count - 1}")
-        raise ChoiceError(f"There is no {kind} {index}. This machine has {there}.")
+        there = {0: "no GPU", 1: "only GPU 0"}.get(count, f"GPUs 0 to {count - 1}")
+        raise ChoiceError(f"There is no GPU {index}. This machine has {there}.")
     return inventory[index]
 
 

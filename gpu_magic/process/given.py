@@ -1,8 +1,8 @@
-"""The GPUs that a process was given: by its variables, and by the list of a scheduler or a container.
+"""The GPUs that a process was given: those that CUDA or HIP sees with the variables of the process's start.
 
-A scheduler's list has all GPUs that were given. A script can have named fewer of them in the variables. If
-the two contradict each other, UUIDs in the variables count: `--force` writes UUIDs, so a child process has
-the GPUs that its parent chose. With numbers, it is unknown which are right, and the choice is refused.
+The list of a scheduler or a container tells who gave the GPUs. It also tells which GPUs these are if no
+variable names GPUs, or if it is unknown which GPUs the numbers in the variable mean. If the variables name
+GPUs that the list lacks, a note warns.
 
 Sources:
 
@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown, parts
 from gpu_magic.errors import ChoiceError
 from gpu_magic.process.find import check_usable
-from gpu_magic.process.mask import PCI, Reading, Variables, read
-from gpu_magic.process.visible import in_force, read_hip, read_visible, together
+from gpu_magic.process.mask import Flaw, Note, Reading, Variables
+from gpu_magic.process.visible import in_force, read_visible
 from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
@@ -97,37 +97,37 @@ _NOBODY = Grant()
 
 
 class Given:
-    """The devices that this process was given on a machine, by its variables at the start and its scheduler.
-
-    If no variable hides a GPU of this machine, the process may use all devices, or those on the scheduler's
-    list. On a machine with GPUs of both vendors, the list is read as a list of NVIDIA's GPUs.
-    """
+    """The devices that this process was given on a machine."""
 
     reading: Reading  # what the variables mean
     devices: _Devices  # the devices that the process may use
     is_all: bool  # whether the process may use every device of the machine
 
-    def __init__(
-        self, inventory: Inventory, inherited: tuple[str | None, ...], grant: Grant = _NOBODY
-    ) -> None:
+    def __init__(self, machine: Inventory, inherited: tuple[str | None, ...], grant: Grant = _NOBODY) -> None:
         variables = Variables(*inherited)
-        self.inventory, self._grant = inventory, grant
-        self._in_force, self.reading = in_force(variables, inventory), read_visible(variables, inventory)
-        first, *others = inventory.vendors or ("nvidia",)
-        settled = _settle(inventory.of_vendor(first), variables, grant)
-        self.devices, self._granted, self.is_all, self._why = settled
-        for other in others:
-            devices, _, is_all, why = _settle(inventory.of_vendor(other), variables, _NOBODY)
-            self.devices = together(self.devices, devices)
-            self.is_all, self._why = self.is_all and is_all, self._why or why
+        if machine.vendor == "amd" and variables.mask == variables.rocr:
+            # Slurm can write the same numbers into both, so HIP would count them again among the GPUs that
+            # ROCm leaves. A choice unsets CUDA_VISIBLE_DEVICES.
+            variables = variables._replace(mask=None)
+        self._machine, self._grant = machine, grant
+        values = self._in_force = in_force(variables, machine)
+        self.reading = read_visible(variables, machine)
+        self.is_all = not values or self.reading.names_all
+        self.devices = machine.devices if self.is_all else self.reading.named
+        # If the variable has the same text as the list, both mean what CUDA or ROCm reads.
+        is_same = list(values.values()) == [grant.listed] and self.devices is not UNKNOWN
+        listed = self._listed = self.devices if is_same else _read_list(machine, grant)
+        sizes = [len(value.split(",")) for value in values.values()]
+        if (not values or self.devices is UNKNOWN) and listed is not UNKNOWN and sizes in ([], [len(listed)]):
+            self.devices, self.is_all = listed, is_within(machine.devices, listed)
 
     @property
     def pool(self) -> tuple[Device, ...]:
         """The devices that the process may use. Raises ChoiceError if they are unknown."""
         if self.devices is UNKNOWN:
-            value = f"{self._values}. " if self._in_force else ""
+            why = next(reversed(self.reading.notes), "")
             raise ChoiceError(
-                f"Which GPUs this process was given is unknown: {value}{self._why} "
+                f"Which GPUs this process was given is unknown: {self._values}. {why} "
                 f"Start it with UUIDs in {next(iter(self._in_force), 'CUDA_VISIBLE_DEVICES')}"
                 ", or add --force to choose from all GPUs."
             )
@@ -136,17 +136,40 @@ class Given:
     @property
     def text(self) -> str:
         """Who gave which GPUs: `allotted by Slurm job 123: GPUs 2, 5`. Empty if unknown."""
-        grant, granted = self._grant, self._granted
-        if not grant.giver or (grant.count and grant.count != len(parts(self.inventory.devices))):
+        grant, granted = self._grant, self._allotted
+        if not grant.giver or (grant.count and grant.count != len(parts(self._machine.devices))):
             return ""
         which = "GPUs unknown" if granted is UNKNOWN else _numbers(granted)
         return f"allotted by {grant.giver}: {which}"
 
     @property
+    def contradiction(self) -> Note | None:
+        """The warning that the variables name GPUs that the scheduler or the container did not allot."""
+        devices, listed, giver = self.devices, self._listed, self._grant.giver
+        if devices is UNKNOWN or listed is UNKNOWN or is_within(devices, listed):
+            return None
+        if set(",".join(self._in_force.values()).split(",")) <= set(self._grant.gpus or ()):
+            return None  # the same numbers, which CUDA reads in another order than that of device files
+        what = (
+            f"{giver[0].upper()}{giver[1:]} allotted {_numbers(listed)}, but this process was {self._start}. "
+            "Other jobs may use GPUs that were not allotted."
+        )
+        return Note(what, Flaw.CONTRADICTION)
+
+    @property
+    def _allotted(self) -> _Devices:
+        """The devices that a scheduler or a container gave, of which the variables may name only some."""
+        return self.devices if self._listed is UNKNOWN else self._listed
+
+    @property
     def sentence(self) -> str:
         """What was given, in words: `it was started with CUDA_VISIBLE_DEVICES=0 (GPU 0)`."""
+        return f"it was {self._start}"
+
+    @property
+    def _start(self) -> str:
         there = ", ".join(device.label for device in self.pool) or "no GPU"
-        return f"it was started with {self._values} ({there})"
+        return f"started with {self._values} ({there})"
 
     @property
     def _values(self) -> str:
@@ -170,7 +193,7 @@ class Given:
     def check_inside(self, devices: tuple[Device, ...]) -> None:
         """Raise ChoiceError if the process was not given one of these devices."""
         for device in self.outside(devices):
-            granted, giver = self._granted, self._grant.giver
+            granted, giver = self._allotted, self._grant.giver
             if granted is UNKNOWN or not giver or is_within((device,), granted):
                 why = f"was not given to this process: {self.sentence}"
             else:
@@ -188,74 +211,24 @@ class Given:
         return ""
 
 
-def _settle(there: Inventory, variables: Variables, grant: Grant) -> tuple[_Devices, _Devices, bool, str]:
-    """Return what was given of one vendor's GPUs, as four values.
-
-    The devices that the process may use. Those that its scheduler gave, of which the variables may name only
-    some. Whether the process may use all devices. Why the devices are UNKNOWN, as a sentence.
-    """
-    reading, values = read_visible(variables, there), in_force(variables, there)
-    is_all, is_amd = not values or reading.names_all, there.vendors == ("amd",)
-    named = granted = there.devices if is_all else reading.named
-    # HIP sees at most the GPUs that ROCR_VISIBLE_DEVICES leaves, whatever AMD's other variables mean.
-    left = read_hip(Variables(rocr=variables.rocr), there).devices if is_amd else UNKNOWN
-    why = str(next(reversed(reading.notes), ""))
-    if grant.listed in values.values():
-        # The scheduler wrote the same text into both, so the text means what CUDA, or ROCm's runtime, reads.
-        if is_amd and grant.listed == variables.rocr:
-            granted = left
-            # Slurm may also have written it into CUDA_VISIBLE_DEVICES, by which HIP would count the rest. But
-            # a choice sets HIP_VISIBLE_DEVICES, and then HIP does not read CUDA_VISIBLE_DEVICES.
-            if variables.hip is None and variables.mask == variables.rocr:
-                named = granted
-        elif not is_amd and named is UNKNOWN:
-            named = granted = read(variables.mask, there, PCI).devices
-        return named, granted, is_all, why
-    lists = _read_list(there, grant)
-    if not lists:
-        return named, named, is_all, why
-    named_by = next(filter(None, reversed(values.values())), "")
-    is_exact = named_by.startswith(("GPU-", "MIG-"))
-    if lists[1:]:
-        which = f"{grant.giver} lists {grant.listed}, which is ambiguous here."
-        is_narrower = not is_all and named is not UNKNOWN and any(is_within(named, one) for one in lists)
-        return (named, UNKNOWN, False, "") if is_narrower or is_exact else (UNKNOWN, UNKNOWN, False, which)
-    listed = lists[0]
-    if named is UNKNOWN:
-        is_one_each = len(listed) == len(named_by.split(","))
-        devices = listed if is_one_each and (left is UNKNOWN or is_within(listed, left)) else UNKNOWN
-        return devices, devices, False, why
-    if is_within(named, listed) or is_within(listed, named):
-        both = tuple(one for one in named if is_within((one,), listed))
-        return both, listed, is_all and is_within(named, listed), ""
-    which = f"{grant.giver} lists other GPUs: {grant.listed}."
-    return (named, listed, False, "") if is_exact else (UNKNOWN, UNKNOWN, False, which)
-
-
 def is_within(devices: tuple[Device, ...], others: tuple[Device, ...]) -> bool:
     """Return whether all of the devices that CUDA can use are among the others."""
     return {device.identity for device in parts(devices)} <= {device.identity for device in parts(others)}
 
 
-def _read_list(there: Inventory, grant: Grant) -> list[tuple[Device, ...]]:
-    """Return the possible meanings of a scheduler's list. Empty without one, or if it names an unseen GPU.
+def _read_list(machine: Inventory, grant: Grant) -> _Devices:
+    """Return the devices of a list, whose numbers are those of device files.
 
-    Its numbers are those of device files. If this machine shows all GPUs of the host, they may also be
-    nvidia-smi's or rocm-smi's.
+    UNKNOWN without a list, or if it has a GPU that is not seen here.
     """
     if not grant.gpus:
-        return []
-    if not all(entry.isdecimal() for entry in grant.gpus):
-        named = tuple(device for device in there.devices if device.uuid in grant.gpus)
-        return [named] if len(named) == len(grant.gpus) else []
-    first = _FIRST_FILE["amd" if there.vendors == ("amd",) else "nvidia"]
-    numbers = {int(entry) for entry in grant.gpus}
-    numbers = {number - first if number >= first else number for number in numbers}
-    files = [gpu.minor if gpu.minor is UNKNOWN else gpu.minor - first for gpu in there]
-    found = {tuple(gpu for gpu, file in zip(there, files, strict=True) if file in numbers)}
-    if set(files) == set(range(len(files))):
-        found.add(tuple(gpu for gpu in there if gpu.index in numbers))
-    return [gpus for gpus in found if len(gpus) == len(numbers)]
+        return UNKNOWN
+    found: tuple[Device, ...] = tuple(device for device in machine.devices if device.uuid in grant.gpus)
+    if all(entry.isdecimal() for entry in grant.gpus):
+        first = _FIRST_FILE[machine.vendor]
+        numbers = {number - first if number >= first else number for number in map(int, grant.gpus)}
+        found = tuple(gpu for gpu in machine if gpu.minor is not UNKNOWN and gpu.minor - first in numbers)
+    return found if len(found) == len(set(grant.gpus)) else UNKNOWN
 
 
 def _numbers(devices: tuple[Device, ...]) -> str:

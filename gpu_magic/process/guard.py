@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.process.drivers import State, driver
 from gpu_magic.process.environment import KERNELS, program
-from gpu_magic.process.visible import read_hip
+from gpu_magic.process.visible import read_visible
 from gpu_magic.process.watch import Start, cuda_watch
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Guard:
     error
         The driver's error if CUDA cannot be used, as a number of the CUDA driver API. Else 0.
     vendor
-        The vendor of the GPUs. For AMD GPUs, the other entries are about ROCm, not CUDA.
+        The vendor of the runtime: "amd" if the other entries are about ROCm, not CUDA.
     is_known
         If CUDA has started: whether gpu_magic knows which devices the process has.
 
@@ -155,17 +155,16 @@ def _cells(numbers: tuple[int, ...]) -> str:
 def judge_process(inventory: Inventory, state: State) -> Guard:
     """Make the guard from the state of the driver, the watch and the machine."""
     asked = driver()
-    is_amd = asked.vendor == "amd" or inventory.vendors == ("amd",)
-    vendor: Vendor = "amd" if is_amd else "nvidia"
+    if state.can_change:
+        return Guard(state, error=asked.error, vendor=inventory.vendor)
     if state is not State.FROZEN:
-        return Guard(state, error=asked.error, vendor=vendor)
+        return Guard(state, vendor=asked.vendor)
     start = cuda_watch.first or Start()
-    if is_amd:  # ROCm does not report its GPUs, but its variables do
-        amd = inventory.of_vendor("amd")
-        found = read_hip(asked.started_with, amd).devices if amd.vendors == ("amd",) else UNKNOWN
-        if found is UNKNOWN:
-            return Guard(state, start, vendor="amd", is_known=False)
-        return Guard(state, start, found, vendor="amd")
+    if "amd" in (asked.vendor, inventory.vendor):  # ROCm does not report its GPUs, but its variables do
+        is_same = asked.vendor == inventory.vendor
+        found = read_visible(asked.started_with, inventory).devices if is_same else UNKNOWN
+        known = () if found is UNKNOWN else found
+        return Guard(state, start, known, vendor=asked.vendor, is_known=found is not UNKNOWN)
     there = [device for device in inventory.devices if device.uuid is not UNKNOWN]
     listed = {str(device.uuid).partition("-")[2]: device for device in there}
     return Guard(state, start, tuple(listed.get(uuid, f"GPU-{uuid}") for uuid in asked.devices()))

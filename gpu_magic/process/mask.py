@@ -78,9 +78,9 @@ class Variables(NamedTuple):
         return {name: self[NAMES.index(name)] for name in names}
 
 
-def names_of(*vendors: Vendor) -> tuple[str, ...]:
-    """Return the variables that decide which GPUs of these vendors are visible. A choice sets the first."""
-    return tuple(dict.fromkeys(name for vendor in vendors for name in _OF_VENDOR[vendor]))
+def names_of(vendor: Vendor) -> tuple[str, ...]:
+    """Return the variables that decide which GPUs of a vendor are visible. A choice sets the first."""
+    return _OF_VENDOR[vendor]
 
 
 def takes_one(inventory: Inventory) -> bool:
@@ -116,6 +116,7 @@ class Flaw(enum.Enum):
     SEVERAL_MIG = "several MIG instances"
     SILENT = "GPUs that do not answer"
     CHANGED = "changed after CUDA started"
+    CONTRADICTION = "other GPUs than a scheduler or a container lists"
     OTHER = "other"
 
 

@@ -15,14 +15,14 @@ from gpu_magic.process.given import Given, Grant
 from gpu_magic.process.guard import Guard, judge_process
 from gpu_magic.process.mask import Flaw, Note, Reading, Variables, names_of
 from gpu_magic.process.pace import paced
-from gpu_magic.process.visible import in_force, read_visible, seen_vendor
+from gpu_magic.process.visible import in_force, read_visible
 from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
-    from gpu_magic.devices.model import Claim, Device, Gpu, Vendor
+    from gpu_magic.devices.model import Claim, Device, Gpu, OtherGpus, Vendor
     from gpu_magic.devices.problems import Problem
     from gpu_magic.process.session import Session
 
@@ -103,7 +103,7 @@ class Snapshot:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs in the order of nvidia-smi, then AMD's in the order of rocm-smi."""
+        """The GPUs in the order of nvidia-smi, or of rocm-smi."""
         return self.machine.gpus
 
     @property
@@ -133,29 +133,23 @@ class Snapshot:
 
     @property
     def limitation(self) -> Problem | None:
-        """Why gpu_magic could read only names and UUIDs, or only the GPUs of one vendor. Else None."""
+        """Why gpu_magic could read only names and UUIDs. Else None."""
         return self.machine.limitation
 
     @property
-    def vendors(self) -> tuple[Vendor, ...]:
-        """The vendors of the GPUs. Plain numbers name GPUs of the first vendor."""
-        return self.machine.vendors
+    def vendor(self) -> Vendor:
+        """The vendor whose GPUs this process uses."""
+        return self.machine.vendor
 
-    def of_vendor(self, vendor: Vendor) -> Inventory:
-        """Return the machine with only the GPUs of one vendor."""
-        return self.machine.of_vendor(vendor)
+    @property
+    def others(self) -> OtherGpus | None:
+        """The GPUs of the other vendor. None: there are none, or they cannot be read."""
+        return self.machine.others
 
     @cached_property
     def given(self) -> Given:
         """The devices that the process was given."""
         return Given(self.machine, self.inherited, self.grant)
-
-    @property
-    def vendor(self) -> Vendor:
-        """The vendor of `visible`."""
-        if self.guard.vendor in self.vendors[1:]:
-            return self.guard.vendor
-        return seen_vendor(self.now, self.machine)
 
     @cached_property
     def visible(self) -> tuple[Device | str, ...] | Unknown:
@@ -165,27 +159,17 @@ class Snapshot:
         return _named(self._by_variables.devices)
 
     @cached_property
-    def visible_of_others(self) -> tuple[Device, ...]:
-        """The other vendor's GPUs that the variables leave, also "cuda:0", …, or all if that is unknown."""
-        found: list[Device] = []
-        for vendor in self.vendors:
-            if vendor != self.vendor:
-                machine = self.machine.of_vendor(vendor)
-                seen = _named(read_visible(self.now, machine).devices)
-                found += machine.gpus if seen is UNKNOWN else seen
-        return tuple(found)
-
-    @cached_property
     def notes(self) -> tuple[Note, ...]:
         """What is wrong with the variables."""
         seen, guard, notes = self._by_variables, self.guard, list(self._by_variables.notes)
         if self.now != self.inherited and in_force(self.inherited, self.machine):
             notes += [note._replace(is_past=True) for note in self.given.reading.notes]
+        notes += filter(None, [self.given.contradiction])
         devices = _named(seen.devices)
         is_changed = devices is not UNKNOWN and tuple(one.identity for one in devices) != guard.uuids
         if guard.state is State.FROZEN and guard.is_known and is_changed:
             why = (
-                f"{names_of(self.vendor)[0]} was changed after {guard.runtime} started. {guard.keeps}. New "
+                f"{names_of(guard.vendor)[0]} was changed after {guard.runtime} started. {guard.keeps}. New "
                 "processes use the new value, and frameworks may count by it."
             )
             notes.append(Note(why, Flaw.CHANGED))
@@ -193,11 +177,11 @@ class Snapshot:
 
     @cached_property
     def _by_variables(self) -> Reading:
-        return read_visible(self.now, self.machine.of_vendor(self.vendor))
+        return read_visible(self.now, self.machine)
 
     def ordinal(self, device: Device) -> int | Unknown | None:
         """Return the i of `cuda:i` of a device. None if it is not visible, UNKNOWN if that is unknown."""
-        if self.visible is UNKNOWN or device in self.visible_of_others:
+        if self.visible is UNKNOWN:
             return UNKNOWN
         names = (one if isinstance(one, str) else one.identity for one in self.visible)
         return next((place for place, name in enumerate(names) if name == device.identity), None)

@@ -8,8 +8,7 @@ techniques"; ROCR-Runtime, amd_filter_device.cpp; clr, rocclr/device/rocm/rocdev
 
 PyTorch for ROCm counts with another parser (torch 2.13, torch/cuda/__init__.py, `_parse_visible_devices` and
 `_device_count_amdsmi`), which differs: it reads an empty HIP_VISIBLE_DEVICES, and a list with a repeated
-number, as no GPU. If PyTorch and HIP disagree, the visible GPUs are UNKNOWN, because they depend on which of
-the two a program asks.
+number, as no GPU. A note names the difference. The visible GPUs are those that HIP sees.
 """
 
 from __future__ import annotations
@@ -36,70 +35,38 @@ from gpu_magic.process.mask import (
 from gpu_magic.text import counted, listed, shortened
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.model import Device, Inventory, Vendor
+    from gpu_magic.devices.model import Device, Inventory
     from gpu_magic.process.mask import Variables
 
-__all__ = [
-    "hide",
-    "in_force",
-    "in_order",
-    "read_hip",
-    "read_visible",
-    "seen_vendor",
-    "show",
-    "together",
-    "why_no_numbers",
-]
+__all__ = ["hide", "hide_others", "in_force", "in_order", "read_visible", "show", "why_no_numbers"]
 
 _HIDDEN = "-1"  # with an empty value, HIP would read CUDA_VISIBLE_DEVICES
 _SHORTEST_UUID = 5  # ROCR_VISIBLE_DEVICES: "GPU-" and a digit
 
 
 def read_visible(variables: Variables, inventory: Inventory) -> Reading:
-    """Return what frameworks see. On a machine with GPUs of both vendors, NVIDIA's come first."""
-    if inventory.vendors == ("amd",):
-        return read_hip(variables, inventory)
-    nvidia = read(variables.mask, inventory.of_vendor("nvidia"), variables.order)
-    if "amd" not in inventory.vendors:
-        return nvidia
-    amd = read_hip(variables, inventory.of_vendor("amd"))
-    devices, notes = together(nvidia.devices, amd.devices), (*nvidia.notes, *amd.notes)
-    return Reading(devices, notes, nvidia.by_uuid, nvidia.names_all and amd.names_all, nvidia.others)
-
-
-def together(
-    one: tuple[Device, ...] | Unknown, other: tuple[Device, ...] | Unknown
-) -> tuple[Device, ...] | Unknown:
-    """Return the devices of both. UNKNOWN if one of them is."""
-    return UNKNOWN if one is UNKNOWN or other is UNKNOWN else (*one, *other)
-
-
-def seen_vendor(variables: Variables, inventory: Inventory) -> Vendor:
-    """Return the vendor of `cuda:0`, `cuda:1`: NVIDIA, unless its GPUs are hidden or there are none."""
-    first, *others = inventory.vendors or ("nvidia",)
-    if others and read(variables.mask, inventory.of_vendor(first), variables.order).devices == ():
-        return others[0]
-    return first
+    """Return what CUDA, or HIP, sees."""
+    if inventory.vendor == "amd":
+        return _read_hip(variables, inventory)
+    return read(variables.mask, inventory, variables.order)
 
 
 def in_force(variables: Variables, inventory: Inventory) -> dict[str, str]:
     """Return the variables that are set and can hide GPUs of this machine, with their values."""
-    vendors = inventory.vendors
-    found = {} if vendors == ("amd",) else {MASK: variables.mask}
-    if "amd" in vendors:
-        found |= {ROCR: variables.rocr, HIP: variables.hip}
-        if not variables.hip:
-            found[MASK] = variables.mask
+    found = {MASK: variables.mask}
+    if inventory.vendor == "amd":
+        found = {ROCR: variables.rocr, HIP: variables.hip} | ({} if variables.hip else found)
     return {name: value for name, value in found.items() if value is not None}
 
 
-def read_hip(variables: Variables, inventory: Inventory) -> Reading:
-    """Return what HIP sees of a machine's AMD GPUs. The inventory contains no other GPUs."""
+def _read_hip(variables: Variables, inventory: Inventory) -> Reading:
     name, mask = (HIP, variables.hip) if variables.hip else (MASK, variables.mask)
-    # If only ROCR_VISIBLE_DEVICES is set, PyTorch does not read CUDA_VISIBLE_DEVICES.
+    # If only ROCR_VISIBLE_DEVICES is set, PyTorch does not read CUDA_VISIBLE_DEVICES, which a note tells.
     is_hidden = mask == _HIDDEN and (variables.hip is not None or variables.rocr is None)
     if is_hidden or variables.rocr == "":
         return Reading(())
+    if inventory.problem:
+        return Reading(UNKNOWN)
     values, seen, notes = in_force(variables, inventory), _numbered(inventory), list[Note]()
     if seen is UNKNOWN:
         # GPUs that answer and are named by complete UUIDs are known without HIP's numbers.
@@ -118,8 +85,7 @@ def read_hip(variables: Variables, inventory: Inventory) -> Reading:
     if others is not UNKNOWN and others != len(seen):
         shown = " and ".join(f"{name}={_shown(value)}" for name, value in values.items())
         theirs = "refuses it" if others < 0 else f"reads {_count(others)}"
-        why = f"{shown}: PyTorch {theirs} and HIP {_count(len(seen))}, so which GPUs are visible is unknown."
-        return Reading(UNKNOWN, (Note(why),))
+        notes.append(Note(f"{shown}: HIP reads {_count(len(seen))}, but PyTorch {theirs}."))
     return Reading(seen, tuple(notes), names_all=len(seen) == len(inventory))
 
 
@@ -128,7 +94,7 @@ def _numbered(inventory: Inventory) -> tuple[Gpu, ...] | Unknown:
     gpus = inventory.gpus
     if any(gpu.problem for gpu in gpus):
         return UNKNOWN
-    places = {gpu.hip_id: gpu for gpu in gpus} if gpus[1:] else {0: gpus[0]}
+    places = {gpu.hip_id: gpu for gpu in gpus} if gpus[1:] else dict(enumerate(gpus))
     is_known = places.keys() == set(range(len(gpus)))
     return tuple(places[place] for place in range(len(gpus))) if is_known else UNKNOWN
 
@@ -201,10 +167,20 @@ def _shown(value: str) -> str:
     return shortened(value, 120) or "(empty)"
 
 
-def hide(*vendors: Vendor) -> dict[str, str | None]:
-    """Return the variables that hide all GPUs of these vendors, and their values."""
-    found: dict[str, str | None] = {MASK: "", ORDER: PCI} if "nvidia" in vendors else {}
-    return found | ({HIP: _HIDDEN} if "amd" in vendors else {})
+def hide(inventory: Inventory) -> dict[str, str | None]:
+    """Return the variables that hide all GPUs of the machine, and their values."""
+    found: dict[str, str | None] = {HIP: _HIDDEN} if inventory.vendor == "amd" else {MASK: "", ORDER: PCI}
+    return found | hide_others(inventory)
+
+
+def hide_others(inventory: Inventory) -> dict[str, str | None]:
+    """Return the variable that hides the GPUs of the other vendor, if the machine has such GPUs.
+
+    HIP reads CUDA_VISIBLE_DEVICES, so a framework for ROCm would use an AMD GPU with the number of NVIDIA's.
+    """
+    if inventory.others is None:
+        return {}
+    return {HIP: _HIDDEN} if inventory.others.vendor == "amd" else {MASK: ""}
 
 
 def show(
@@ -216,18 +192,15 @@ def show(
     by: str | None,
     by_uuid: bool = False,
 ) -> dict[str, str | None]:
-    """Return the variables with which frameworks see exactly these devices, which are of one vendor.
+    """Return the variables with which frameworks see exactly these devices.
 
     `by` tells how to name the devices. It raises ChoiceError if numbers cannot name them. Without `by`,
     NVIDIA's are named by number if possible, unless `by_uuid`, and AMD's if HIP's numbers are known.
     """
-    amd = tuple(device for device in devices if isinstance(device, Gpu) and device.vendor == "amd")
-    if amd:
-        hidden: dict[str, str | None] = {MASK: ""} if "nvidia" in inventory.vendors else {}
-        return _show_hip(amd, inherited, inventory.of_vendor("amd"), by) | hidden
-    nvidia = inventory.of_vendor("nvidia")
+    if inventory.vendor == "amd":
+        return _show_hip(devices, inherited, inventory, by) | hide_others(inventory)
     has_mig = any(isinstance(device, MigInstance) for device in devices)
-    why = why_no_numbers(order, nvidia)
+    why = why_no_numbers(order, inventory)
     if by == "index" and has_mig:
         raise ChoiceError("A MIG instance has no number in CUDA_VISIBLE_DEVICES. Omit by='index'.")
     if by == "index" and why:
@@ -237,43 +210,43 @@ def show(
         _check_uuids(devices, by, why)
     has_uuids = all(device.uuid is not UNKNOWN for device in devices)
     by_uuid = must_be_uuid or (by is None and by_uuid and has_uuids)
-    others = hide(*(vendor for vendor in inventory.vendors if vendor != "nvidia"))
-    return {MASK: write(devices, by_uuid=by_uuid), ORDER: order, **others}
+    return {MASK: write(devices, by_uuid=by_uuid), ORDER: order, **hide_others(inventory)}
 
 
 def _show_hip(
-    devices: tuple[Gpu, ...], inherited: Variables, amd: Inventory, by: str | None
+    devices: tuple[Device, ...], inherited: Variables, inventory: Inventory, by: str | None
 ) -> dict[str, str | None]:
     """Return the variables that make only these AMD GPUs visible.
 
     ROCR_VISIBLE_DEVICES stays, unless it hides one of them.
     """
     found: dict[str, str | None] = {}
-    left = numbered = _numbered(amd)
+    left = numbered = _numbered(inventory)
     if inherited.rocr is not None:
         if numbered is not UNKNOWN:
             left = _left_by_rocr(inherited.rocr, numbered)
         if left is UNKNOWN or not set(devices) <= set(left):
             left, found[ROCR] = numbered, None
     if by == "index" and left is UNKNOWN:
-        raise ChoiceError(f"{_why_unclear(amd)} Omit by='index'.")
+        raise ChoiceError(f"{_why_unclear(inventory)} Omit by='index'.")
     if by == "uuid" or left is UNKNOWN:
-        _check_uuids(devices, by, str(_why_unclear(amd)) if left is UNKNOWN else "")
+        _check_uuids(devices, by, str(_why_unclear(inventory)) if left is UNKNOWN else "")
         found[HIP] = write(devices, by_uuid=True)
     else:
-        found[HIP] = ",".join(str(left.index(device)) for device in devices)
+        numbers = [str(left.index(device)) for device in devices if isinstance(device, Gpu)]
+        found[HIP] = ",".join(numbers)
     if inherited.mask is not None:  # launchers stop if it contradicts HIP_VISIBLE_DEVICES
         found[MASK] = None
     return found
 
 
 def why_no_numbers(order: str, inventory: Inventory) -> str:
-    """Return why numbers cannot name GPUs, all of one vendor, as a sentence. Empty if they can.
+    """Return why numbers cannot name GPUs, as a sentence. Empty if they can.
 
     CUDA's numbers can differ from nvidia-smi's if CUDA sorts by speed or leaves out a lost GPU. How CUDA
     numbers GPUs if one is split is not documented well enough to rely on it.
     """
-    if inventory.vendors == ("amd",):
+    if inventory.vendor == "amd":
         return str(_why_unclear(inventory)) if _numbered(inventory) is UNKNOWN else ""
     if order == FASTEST and not inventory.is_uniform:
         return "CUDA's numbers are unknown with FASTEST_FIRST."

@@ -22,7 +22,6 @@ from gpu_magic.text import STRING
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
-    from gpu_magic.devices.model import Device
 
 __all__ = ["Offers", "complete"]
 
@@ -174,15 +173,11 @@ def _devices(*, is_first: bool) -> list[str]:
     visible = () if gpus.visible is UNKNOWN else gpus.visible
     ordinals = [str(ordinal) for ordinal in range(len(visible))]
     names = [f"cuda:{ordinal}" for ordinal in ordinals]
-    physical = [_physical(device) for device in gpus.devices if isinstance(gpus.ordinal(device), int)]
+    seen = [device for device in gpus.devices if isinstance(gpus.ordinal(device), int)]
+    physical = [f"smi:{device.number_text}" for device in seen]
     uuids = [one if isinstance(one, str) else one.uuid for one in visible]
     known = [uuid for uuid in uuids if uuid is not UNKNOWN]
     return [*ordinals, *names, *physical, *known, *(["cpu"] if is_first else [])]
-
-
-def _physical(device: Device) -> str:
-    is_amd = isinstance(device, Gpu) and device.prefix
-    return device.number_text if is_amd else f"smi:{device.number_text}"
 
 
 def _gpus(piece: str, *, is_first: bool) -> list[str]:
@@ -192,16 +187,15 @@ def _gpus(piece: str, *, is_first: bool) -> list[str]:
     except GpuMagicError:  # the description of the simulated machine is invalid: %gpus shows the error
         return []
     whole = [device for device in devices if isinstance(device, Gpu) and not device.is_split]
-    numbers = [gpu.index for gpu in whole if not gpu.prefix]
     offers = [gpu.number_text for gpu in whole]
     if is_first:
-        counts = [f"auto:{count}" for count in range(1, len(numbers) + 1)] if ":" in piece else []
+        counts = [f"auto:{count}" for count in range(1, len(whole) + 1)] if ":" in piece else []
         instances = [device for device in devices if not isinstance(device, Gpu)]
         offers += [*sorted(WORDS["%gpus"]), *counts, *dict.fromkeys(one.number_text for one in instances)]
         offers += [one.uuid for one in instances]
     first, dash, _ = piece.partition("-")
     if dash and re.fullmatch(r"[0-9]{1,4}", first):
-        offers += [f"{first}-{last}" for last in numbers if last > int(first)]
+        offers += [f"{first}-{last}" for last in (gpu.index for gpu in whole) if last > int(first)]
     return [*offers, *(str(gpu.uuid) for gpu in whole if gpu.uuid is not UNKNOWN)]
 
 

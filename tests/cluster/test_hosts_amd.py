@@ -45,7 +45,7 @@ def client(native: Path, native_amd: Path, tmp_path_factory: pytest.TempPathFact
         amd_host(B, native_amd, folder, HIP_VISIBLE_DEVICES="3,1"),
         on_host(C, "2xL4"),
         amd_host(D, native_amd, folder, nvidia),
-        amd_host(D, native_amd, folder, nvidia, CUDA_VISIBLE_DEVICES="", HIP_VISIBLE_DEVICES="0,1,2,3"),
+        amd_host(D, native_amd, folder, nvidia, GPU_MAGIC_VENDOR="amd"),
     ) as client:
         yield client
 
@@ -64,7 +64,7 @@ def test_engines_divide_amds_gpus_and_have_those_of_one_vendor(cluster: Cluster)
         f"2 = GPU 3 and GPU 0 {kind} on {B}",
         f"3 = GPU 0 and GPU 1 (SIMULATED NVIDIA L4) on {C}",
         f"4 = GPU 0 and GPU 1 (NVIDIA A100-SXM4-80GB) on {D}",
-        f"5 = AMD GPU 0, AMD GPU 1, AMD GPU 2 and AMD GPU 3 {kind} on {D}",
+        f"5 = GPU 0, GPU 1, GPU 2 and GPU 3 {kind} on {D}",
     ]
 
 

@@ -16,6 +16,7 @@ import pytest
 import gpu_magic
 from gpu_magic.devices.amd import _known, _opens, _places, _power, find_amdsmi
 from gpu_magic.devices.model import UNKNOWN
+from gpu_magic.interrupts import in_background
 from gpu_magic.process.session import current
 from tests.machine import AMD_CARDS, CARDS, GIB, IN_CONTAINER, Driver, amd_environment, environment
 from tests.programs.runner import Runner
@@ -136,14 +137,34 @@ def imported_by(first: str) -> dict[str, bool]:
     return {"imported": loaded, "usable": find_amdsmi() is not None}
 
 
-def gone_beside_nvidias() -> list[Any]:
-    """Return whose GPUs there are before AMD's driver is unloaded, and after, and what is then said."""
-    before = list(gpu_magic.gpus().vendors)
+def gone(vendor: str) -> list[Any]:
+    """Return whose GPUs there are, whose once the driver of a vendor has refused, and what the problem is then."""
+    before = [gpu.vendor for gpu in gpu_magic.gpus()]
     current().reader.close()
-    state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE"])
-    state.write_text(state.read_text().replace("refuse 0", "refuse 34"))
+    state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE" if vendor == "amd" else "GPU_MAGIC_TEST_STATE"])
+    state.write_text(state.read_text().replace("refuse 0", "refuse 34" if vendor == "amd" else "refuse 9"))
     gpus = gpu_magic.gpus()
-    return [before, list(gpus.vendors), str(gpus.limitation or "")]
+    return [before, [gpu.vendor for gpu in gpus], str(gpus.problem or "")]
+
+
+def hung_and_back() -> list[Any]:
+    """Return what there is while NVIDIA's driver hangs, and whose GPUs there are once it answers."""
+    with in_background():  # which does not wait for a driver that starts
+        gpus = gpu_magic.gpus()
+    found = [list(gpus), str(gpus.problem), str(gpus.others)]
+    state = Path(os.environ["GPU_MAGIC_TEST_STATE"])
+    state.write_text("".join(line for line in state.open() if not line.startswith("hang ")))
+    return [*found, gpu_magic.gpus()[0].vendor]
+
+
+def choose_one() -> list[Any]:
+    """Return what is raised by a choice, and whether a variable has changed."""
+    before = dict(os.environ)
+    try:
+        gpu_magic.choose("0")
+    except gpu_magic.ChoiceError as error:
+        return [str(error), dict(os.environ) == before]
+    return ["", dict(os.environ) == before]
 
 
 def choice() -> list[Any]:
@@ -299,15 +320,58 @@ def test_the_table_is_one_with_rocm_smis_numbers(ask: Ask) -> None:
     assert "41°C" in html
 
 
-def test_a_mixed_machine_shows_both(ask: Ask) -> None:
-    both = Driver(CARDS[:2])
-    amds = [f"amd:{number}" for number in range(4)]
-    found = [(gpu["vendor"], gpu["index"]) for gpu in ask(inventory, nvidia=both)["gpus"]]
-    assert found == [("nvidia", 0), ("nvidia", 1), *(("amd", number) for number in range(4))]
-    text, _ = ask(table, nvidia=both)
-    assert [line.split()[0] for line in text.splitlines()[2:8]] == ["0", "1", *amds]
-    simulated = ask(inventory, GPU_MAGIC_SIMULATE="2xT4")  # it is shown alone
-    assert [gpu["vendor"] for gpu in simulated["gpus"]] == ["nvidia"] * 2
+NVIDIA = Driver(CARDS[:2])
+TO_AMD = "This machine also has 4 AMD GPUs (AMD Instinct MI300X). To use them, set GPU_MAGIC_VENDOR=amd before the kernel starts."
+TO_NVIDIA = "This machine also has 2 NVIDIA GPUs (NVIDIA A100-SXM4-80GB). To use them, set GPU_MAGIC_VENDOR=nvidia before the kernel starts."
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nvidia", "names", "notes"),
+    [
+        ("", NVIDIA, ["NVIDIA A100-SXM4-80GB"] * 2, [TO_AMD]),
+        ("nvidia", NVIDIA, ["NVIDIA A100-SXM4-80GB"] * 2, [TO_AMD]),
+        (" AMD ", NVIDIA, ["AMD Instinct MI300X"] * 4, [TO_NVIDIA]),
+        ("", replace(NVIDIA, refuse=4), ["AMD Instinct MI300X"] * 4, []),  # hidden from this user
+    ],
+)
+def test_a_process_has_the_gpus_of_one_vendor_and_a_line_names_the_others(
+    ask: Ask, wanted: str, nvidia: Driver, names: list[str], notes: list[str]
+) -> None:
+    text, html = ask(table, nvidia=nvidia, GPU_MAGIC_VENDOR=wanted)
+    lines = text.splitlines()
+    assert all(name in row for row, name in zip(lines[2 : lines.index("")], names, strict=True))
+    assert [line for line in lines if line.startswith("! ")] == [f"! {note}" for note in notes]
+    assert html.count("This machine also has") == len(notes)
+
+
+def test_a_simulated_machine_is_shown_alone(ask: Ask) -> None:
+    for wanted in ("", "amd", "what?"):
+        found = ask(inventory, nvidia=NVIDIA, GPU_MAGIC_SIMULATE="2xT4", GPU_MAGIC_VENDOR=wanted)
+        assert [gpu["name"] for gpu in found["gpus"]] == ["Tesla T4"] * 2
+
+
+@pytest.mark.parametrize(
+    ("amd", "nvidia", "wanted", "problem"),
+    [
+        (AMD, NVIDIA, "intel", "GPU_MAGIC_VENDOR=intel names no vendor. Use nvidia or amd, or unset it, and start again."),
+        (None, NVIDIA, "amd", "AMD's GPUs can't be read: the module amdsmi or its library libamd_smi.so is missing."),
+        (AMD, None, "nvidia", "No GPU can be read because NVML is missing"),
+    ],
+)  # fmt: skip
+def test_a_vendor_whose_gpus_can_not_be_read_is_one_line(
+    ask: Ask, amd: Driver | None, nvidia: Driver | None, wanted: str, problem: str
+) -> None:
+    raised, is_unchanged = ask(choose_one, amd=amd, nvidia=nvidia, GPU_MAGIC_VENDOR=wanted)
+    assert raised.startswith(problem)
+    assert "\n" not in raised
+    assert is_unchanged
+
+
+def test_a_driver_that_hangs_may_have_gpus(ask: Ask) -> None:
+    """So the vendor is not decided yet."""
+    hangs = replace(NVIDIA, hangs=(("nvmlInitWithFlags", -1, 3600.0),))
+    hung = "The NVIDIA driver does not answer: a call timed out. It may answer later."
+    assert ask(hung_and_back, nvidia=hangs) == [[], hung, TO_AMD, "nvidia"]
 
 
 def test_a_driver_that_refuses_is_a_sentence_and_nvidias_gpus_are_as_ever(ask: Ask) -> None:
@@ -317,8 +381,13 @@ def test_a_driver_that_refuses_is_a_sentence_and_nvidias_gpus_are_as_ever(ask: A
     assert found["problem"].endswith("AMD SMI does not answer: Driver not loaded.")
     found = ask(inventory, amd=refuses, nvidia=Driver(CARDS))
     assert ([gpu["vendor"] for gpu in found["gpus"]], found["problem"]) == (["nvidia"] * 4, "")
-    gone = ask(gone_beside_nvidias, nvidia=Driver(CARDS[:1]))
-    assert gone == [["nvidia", "amd"], ["nvidia"], "AMD SMI does not answer: Driver not loaded."]
+
+
+def test_a_process_keeps_its_vendor_if_the_driver_is_lost(ask: Ask) -> None:
+    not_loaded = "The NVIDIA driver is installed but not loaded. An administrator can load it: nvidia-smi"
+    assert ask(gone, "nvidia", nvidia=NVIDIA) == [["nvidia"] * 2, [], not_loaded]
+    refused = "AMD SMI does not answer: Driver not loaded."
+    assert ask(gone, "amd", nvidia=NVIDIA, GPU_MAGIC_VENDOR="amd") == [["amd"] * 4, [], refused]
 
 
 @pytest.mark.parametrize("code", ["import gpu_magic", "import gpu_magic.process.view"])

@@ -29,7 +29,7 @@ SLOW = "background cells-as-scripts cluster jax keras launching measuring moving
 NOT_RUN = {
     "README.md": 1,
     "docs/how-to/administrator.md": 4,
-    "docs/how-to/amd.md": 1,
+    "docs/how-to/amd.md": 2,
     "docs/how-to/cluster.md": 2,
     "docs/how-to/colab.md": 1,
     "docs/how-to/jupyterhub.md": 1,

@@ -32,7 +32,8 @@ def inventory(profile: str = "4xA100-80GB", **changes: Any) -> Inventory:
         return replace(gpu_magic.gpus().machine, **{"simulated": ""} | changes)
 
 
-AMD = replace(inventory(), gpus=tuple(replace(gpu, vendor="amd", hip_id=gpu.index) for gpu in inventory()))
+_AMD = tuple(replace(gpu, vendor="amd", hip_id=gpu.index) for gpu in inventory())
+AMD = replace(inventory(), gpus=_AMD, vendor="amd")
 
 
 def kernel(machine: Inventory, program: Program = "kernel", mask: str | None = None, **more: Any) -> Kernel:

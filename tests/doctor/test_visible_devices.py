@@ -17,7 +17,7 @@ from gpu_magic.doctor.facts import Facts
 from gpu_magic.process.drivers import State
 from gpu_magic.process.given import Grant
 from gpu_magic.process.guard import Guard
-from gpu_magic.process.mask import MASK, Variables
+from gpu_magic.process.mask import MASK, Flaw, Note, Variables
 from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot
 from gpu_magic.testing import simulate, start_cuda
@@ -32,7 +32,7 @@ SPLIT = "1xA100-80GB(3g.40gb,4g.40gb)"
 def about(name: str = MASK, program: Program = "python") -> list[Finding]:
     """Return what is found about something in this process."""
     snapshot = Snapshot.take(current())
-    facts = Facts(snapshot, read_kernel(snapshot, program))
+    facts = Facts(snapshot.machine, read_kernel(snapshot, program))
     found = [*check_gpus(facts), *check_visible_devices(facts), *check_cuda(facts)]
     return [one for one in found if one.about == name]
 
@@ -207,3 +207,9 @@ def test_a_forked_process(state: State, severity: str) -> None:
     machine, fix = inventory(), 'multiprocessing.set_start_method("spawn", force=True)'
     (found,) = check_cuda(Facts(machine, kernel(machine, guard=Guard(state))))
     assert (found.severity, found.fix) == (severity, fix)
+
+
+def test_a_list_that_lacks_the_gpus_of_the_variable_is_worth_knowing() -> None:
+    machine, note = inventory(), Note("Slurm allotted other GPUs.", Flaw.CONTRADICTION)
+    (found,) = check_visible_devices(Facts(machine, kernel(machine, mask="0", notes=(note,))))
+    assert (found.severity, found.problem, found.fix) == ("worth knowing", str(note), "")

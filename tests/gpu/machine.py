@@ -116,7 +116,7 @@ def probe_nvml() -> dict[str, Any]:
     from gpu_magic.devices.model import UNKNOWN
     from gpu_magic.process.mask import read
 
-    machine = gpu_magic.gpus().of_vendor("nvidia")
+    machine = gpu_magic.gpus().machine
     seen = read(os.environ.get("CUDA_VISIBLE_DEVICES"), machine, os.environ.get("CUDA_DEVICE_ORDER")).devices
     allowed = machine.devices if seen is UNKNOWN else seen
     usable = [device for device in allowed if not getattr(device, "is_split", False)]

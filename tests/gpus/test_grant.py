@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.errors import ChoiceError
-from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import parse
 from gpu_magic.gpus.select import select
 from gpu_magic.process.given import Given, read_grant
@@ -98,9 +96,8 @@ CONTAINER = "NVIDIA_VISIBLE_DEVICES"
 @pytest.mark.parametrize(
     ("there", "environment", "has", "text"),
     [
-        # A script has removed or widened the mask; Slurm without cgroups: every GPU of the host can be seen.
+        # A script has removed the variable; Slurm without cgroups: every GPU of the host can be seen.
         (host(0, 1, 2, 3, 4), {"SLURM_JOB_ID": "1", "SLURM_JOB_GPUS": "2,4"}, [2, 4], "Slurm job 1: GPUs 2, 4"),
-        (host(0, 1, 2, 3, 4), SLURM | {"CUDA_VISIBLE_DEVICES": "4,3,2,1"}, [4, 2], "Slurm job 123: GPUs 2, 4"),
         # The same numbers in both are those that CUDA reads; with Slurm 25.11 they are UUIDs in one of them.
         (host(2, 3, 0, 1), SLURM | {"SLURM_JOB_GPUS": "0,1", "CUDA_VISIBLE_DEVICES": "0,1"}, [0, 1], "GPUs 0, 1"),
         (host(0, 1, 2, 3, 4), SLURM | {"CUDA_VISIBLE_DEVICES": f"{UUIDS[2]},{UUIDS[4]}"}, [2, 4], "GPUs 2, 4"),
@@ -144,33 +141,53 @@ def test_a_mask_that_a_script_has_narrowed_is_kept() -> None:
     given = allotment(host(0, 1, 2, 3, 4), **{**SLURM, "CUDA_VISIBLE_DEVICES": "4"})
     assert [device.label for device in given.pool] == ["GPU 4"]
     assert given.text == "allotted by Slurm job 123: GPUs 2, 4"
-    assert "it was started with CUDA_VISIBLE_DEVICES=4" in given.why_not(given.inventory[2])
-    assert "not among the GPUs that Slurm job 123 allotted" in given.why_not(given.inventory[0])
+    assert "it was started with CUDA_VISIBLE_DEVICES=4" in given.why_not(gpu(2))
+    assert "not among the GPUs that Slurm job 123 allotted" in given.why_not(gpu(0))
 
 
-def test_two_sources_that_contradict_each_other_are_not_guessed_between() -> None:
-    given = allotment(host(0, 1, 2, 3, 4), **{**SLURM, "CUDA_VISIBLE_DEVICES": "0,1"})
-    assert given.devices is UNKNOWN
-    assert given.text == "allotted by Slurm job 123: GPUs unknown"
-    with pytest.raises(ChoiceError, match=r"Slurm job 123 lists other GPUs: 2,4.*--force"):
-        _ = given.pool
-
-
-def test_uuids_are_exact_where_a_list_of_numbers_contradicts_them() -> None:
-    given = allotment(host(0, 1, 2, 3, 4), **{**SLURM, "CUDA_VISIBLE_DEVICES": UUIDS[3]})
-    assert uuids(given.pool) == [UUIDS[3]]
-    assert given.text == "allotted by Slurm job 123: GPUs 2, 4"
-
-
-def test_what_is_forced_beside_a_list_is_written_by_uuid() -> None:
-    there, grant = host(0, 1, 2, 3, 4), read_grant(SLURM)
-    forced = select(parse("3"), there, ("2,4", None), Options(force=True), grant=grant)
-    assert forced.mask == UUIDS[3]
-    assert (
-        select(parse("3"), there, ("2,4", None), Options(force=True), grant=grant, by="index").mask
-        == UUIDS[3]
+@pytest.mark.parametrize(
+    ("there", "environment", "warning"),
+    [
+        (
+            host(0, 1, 2, 3, 4),
+            SLURM | {"CUDA_VISIBLE_DEVICES": "0,1"},
+            "Slurm job 123 allotted GPUs 2, 4, but this process was started with CUDA_VISIBLE_DEVICES=0,1 "
+            "(GPU 0, GPU 1). Other jobs may use GPUs that were not allotted.",
+        ),
+        (host(0, 1, 2, 3, 4), SLURM | {"CUDA_VISIBLE_DEVICES": "4,3"}, "(GPU 4, GPU 3)"),
+        (host(0, 1, 2, 3, 4), SLURM | {"CUDA_VISIBLE_DEVICES": UUIDS[3]}, "(GPU 3)"),
+        (host(0, 1, 2, 3, 4), SLURM | {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}, "allotted GPUs 2, 4, but"),
+        (host(0, 1), {CONTAINER: UUIDS[1], "CUDA_VISIBLE_DEVICES": "0"}, "The container allotted GPU 1, but"),
+    ],
+)
+def test_the_variable_counts_if_it_contradicts_the_list_and_a_note_warns(
+    there: Inventory, environment: dict[str, str], warning: str
+) -> None:
+    given = allotment(there, **environment)
+    assert given.pool == allotment(there, CUDA_VISIBLE_DEVICES=environment["CUDA_VISIBLE_DEVICES"]).pool
+    assert warning in str(given.contradiction)
+    chosen = select(
+        parse("auto"), there, (environment["CUDA_VISIBLE_DEVICES"], None), grant=read_grant(environment)
     )
-    assert select(parse("4"), there, ("2,4", None), Options(force=True), grant=grant).mask == "4"
+    assert str(given.contradiction) in chosen.notes
+
+
+@pytest.mark.parametrize(
+    ("there", "environment"),
+    [
+        (host(0, 1, 2, 3, 4), SLURM),
+        (host(0, 1, 2, 3, 4), SLURM | {"CUDA_VISIBLE_DEVICES": "4"}),
+        (host(0, 1, 2, 3, 4), SLURM | {"CUDA_VISIBLE_DEVICES": ""}),
+        (host(2, 4), SLURM | {"CUDA_VISIBLE_DEVICES": "0,1"}),  # cgroups
+        (host(2), SLURM | {"CUDA_VISIBLE_DEVICES": "0"}),  # a step with one of them
+        # CUDA counts the device files in another order.
+        (host(4, 3, 2, 1, 0), SLURM | {"CUDA_VISIBLE_DEVICES": "4"}),
+        (host(2, 4), {"SLURM_JOB_GPUS": "2,4"}),
+        (host(0, 1), {"CUDA_VISIBLE_DEVICES": "1"}),
+    ],
+)
+def test_what_agrees_gets_no_warning(there: Inventory, environment: dict[str, str]) -> None:
+    assert allotment(there, **environment).contradiction is None
 
 
 @pytest.mark.parametrize(("mask", "gpus"), [("2", ["GPU 2"]), ("0", ["GPU 0"]), ("", [])])
@@ -184,23 +201,12 @@ _MINORS = st.permutations(range(5)).flatmap(lambda order: st.integers(1, 5).map(
 _LISTS = st.lists(st.integers(0, 5), min_size=1, max_size=5, unique=True)
 
 
-@given(_MINORS, st.none() | _LISTS, st.none() | _LISTS)
-def test_nothing_is_ever_allotted_that_the_launch_value_does_not_name(
-    minors: list[int], listed: list[int] | None, mask: list[int] | None
+@given(_MINORS, st.none() | _LISTS, _LISTS)
+def test_nothing_is_ever_given_that_the_launch_value_does_not_name(
+    minors: list[int], listed: list[int] | None, mask: list[int]
 ) -> None:
-    there = host(*minors)
-    environment = {"SLURM_JOB_ID": "1"}
+    environment = {"SLURM_JOB_ID": "1", "CUDA_VISIBLE_DEVICES": ",".join(map(str, mask))}
     if listed is not None:
         environment["SLURM_JOB_GPUS"] = ",".join(map(str, listed))
-    if mask is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, mask))
-    given = allotment(there, **environment)
-    named = given.reading.devices
-    assert named is not UNKNOWN
-    if given.devices is not UNKNOWN:
-        assert set(uuids(given.devices)) <= set(uuids(named))
-        numbers = {(one.index, one.minor) for one in given.devices if isinstance(one, Gpu)}
-        hidden = sorted(minors) != list(range(len(minors)))
-        if listed is not None and listed != mask and not hidden and set(listed) <= set(minors):
-            by_file = {minor for _, minor in numbers} <= set(listed)
-            assert by_file or {index for index, _ in numbers} <= set(listed)
+    given = allotment(host(*minors), **environment)
+    assert given.devices == given.reading.devices

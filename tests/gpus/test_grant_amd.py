@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 
 from gpu_magic.devices.model import UNKNOWN, Inventory
 from gpu_magic.errors import ChoiceError
-from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import parse
 from gpu_magic.gpus.select import select
-from gpu_magic.process.given import Given, Grant, read_grant
+from gpu_magic.process.given import Given, read_grant
 from gpu_magic.process.mask import NAMES, Variables
-from gpu_magic.process.visible import read_hip, read_visible
-from tests.gpus import machines
-from tests.gpus.test_hip import MIXED, amd
+from gpu_magic.process.visible import read_visible
+from tests.gpus.test_hip import amd, of_amd
 
 SLURM = {"SLURM_JOB_ID": "123", "SLURM_JOB_GPUS": "2,3", "ROCR_VISIBLE_DEVICES": "2,3"}
 
@@ -25,10 +23,8 @@ SLURM = {"SLURM_JOB_ID": "123", "SLURM_JOB_GPUS": "2,3", "ROCR_VISIBLE_DEVICES":
 def host(*places: int, hip: tuple[int, ...] | None = None) -> Inventory:
     """Return a machine whose GPUs have /dev/dri/renderD128 and so on by these places, in rocm-smi's order."""
     order = hip or tuple(range(len(places)))
-    return Inventory(
-        tuple(
-            replace(amd(index, hip_id=order[index]), minor=128 + place) for index, place in enumerate(places)
-        )
+    return of_amd(
+        *(replace(amd(index, hip_id=order[index]), minor=128 + place) for index, place in enumerate(places))
     )
 
 
@@ -52,11 +48,10 @@ def labels(given: Given) -> list[str]:
     [
         (host(2, 5), {"SLURM_JOB_ID": "1", "SLURM_STEP_GPUS": "5"}, ["GPU 1"]),  # one of what can be seen
         (ALL, {"SLURM_JOB_ID": "9", "SLURM_JOB_GPUS": "129,131"}, ["GPU 1", "GPU 3"]),  # by device files
-        # A script can narrow, and not widen.
+        # A script has removed the variable, or narrowed it.
         (ALL, {"SLURM_JOB_ID": "1", "SLURM_JOB_GPUS": "1,3"}, ["GPU 1", "GPU 3"]),
         (ALL, {**SLURM, "HIP_VISIBLE_DEVICES": "1"}, ["GPU 3"]),
         (ALL, {**SLURM, "ROCR_VISIBLE_DEVICES": "3"}, ["GPU 3"]),
-        (ALL, {**SLURM, "ROCR_VISIBLE_DEVICES": "3,2,1"}, ["GPU 3", "GPU 2"]),
     ],
 )
 def test_what_slurm_gave_and_a_script_has_left(
@@ -92,7 +87,7 @@ def test_the_same_numbers_in_both_are_those_that_rocm_reads() -> None:
 def test_what_slurm_has_written_into_both_variables_is_not_filtered_twice() -> None:
     """So it does where gres.conf does not say that the GPUs are AMD's: HIP then sees none, and none was chosen."""
     both = {**SLURM, "CUDA_VISIBLE_DEVICES": "2,3"}
-    assert read_hip(variables(both), ALL).devices is UNKNOWN  # HIP sees none, PyTorch counts two
+    assert read_visible(variables(both), ALL).devices == ()
     given = allotment(ALL, **both)
     assert labels(given) == ["GPU 2", "GPU 3"]
     assert given.text == "allotted by Slurm job 123: GPUs 2, 3"
@@ -103,46 +98,22 @@ def test_what_slurm_has_written_into_both_variables_is_not_filtered_twice() -> N
 
 
 def test_a_list_tells_what_numbers_mean_where_hip_s_are_not_known() -> None:
-    there = Inventory(tuple(replace(gpu, hip_id=UNKNOWN) for gpu in ALL))
+    there = of_amd(*(replace(gpu, hip_id=UNKNOWN) for gpu in ALL))
     given = allotment(there, **{**SLURM, "SLURM_STEP_GPUS": "1,3"})
     assert labels(given) == ["GPU 1", "GPU 3"]
 
 
-def test_two_sources_that_contradict_each_other_are_not_guessed_between() -> None:
+def test_the_variable_counts_if_it_contradicts_the_list_and_a_note_warns() -> None:
     given = allotment(ALL, **{**SLURM, "ROCR_VISIBLE_DEVICES": "0,1"})
-    assert given.text == "allotted by Slurm job 123: GPUs unknown"
-    with pytest.raises(ChoiceError, match=r"Slurm job 123 lists other GPUs: 2,3.*--force"):
-        _ = given.pool
-
-
-@pytest.mark.parametrize("name", ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"])
-def test_what_is_forced_is_written_by_uuid_and_is_exact_for_a_child(name: str) -> None:
-    forced = select(parse("1"), ALL, variables(SLURM), Options(force=True), grant=read_grant(SLURM))
-    uuid = forced.variables["HIP_VISIBLE_DEVICES"]
-    assert uuid == ALL[1].uuid
-    child = {"SLURM_JOB_ID": "123", "SLURM_JOB_GPUS": "2,3", name: str(uuid)}
-    given = allotment(ALL, **child)
-    assert labels(given) == ["GPU 1"]
-    assert given.text == "allotted by Slurm job 123: GPUs 2, 3"
-
-
-def test_a_list_that_can_mean_two_things_is_not_guessed_without_a_variable() -> None:
-    assert allotment(host(2, 3, 0, 1), SLURM_JOB_ID="1", SLURM_JOB_GPUS="0,1").devices is UNKNOWN
+    assert labels(given) == ["GPU 0", "GPU 1"]
+    assert "allotted GPUs 2, 3, but this process was started with ROCR_VISIBLE_DEVICES=0,1" in str(
+        given.contradiction
+    )
 
 
 def test_where_device_files_are_not_known_the_list_is_not_read() -> None:
-    there = Inventory(tuple(replace(gpu, minor=UNKNOWN) for gpu in ALL))
+    there = of_amd(*(replace(gpu, minor=UNKNOWN) for gpu in ALL))
     assert allotment(there, SLURM_JOB_ID="1", SLURM_JOB_GPUS="2").is_all
-
-
-def test_beside_nvidias_gpus_a_list_is_of_those() -> None:
-    nvidia = (replace(machines.gpu(0), minor=0), replace(machines.gpu(1), minor=1))
-    amds = (replace(gpu, minor=128 + gpu.index) for gpu in MIXED.gpus[2:])
-    there = replace(MIXED, gpus=(*nvidia, *amds))
-    given = allotment(there, SLURM_JOB_ID="1", SLURM_JOB_GPUS="1")
-    assert labels(given) == ["GPU 1", *(f"AMD GPU {index}" for index in range(4))]
-    grant = Grant("Slurm job 1", ("1",), "1")
-    assert len(select(parse("amd:all"), there, Variables(), grant=grant).devices) == 4
 
 
 _NUMBERS = st.none() | st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True)
@@ -163,7 +134,7 @@ def test_nothing_is_ever_allotted_that_the_runtime_does_not_leave(
     there = host(*places)
     given = allotment(there, SLURM_JOB_ID="1", **environment)
     if given.devices is not UNKNOWN:
-        left = read_hip(Variables(rocr=environment.get("ROCR_VISIBLE_DEVICES")), there).devices
+        left = read_visible(Variables(rocr=environment.get("ROCR_VISIBLE_DEVICES")), there).devices
         seen = given.reading.devices
         assert left is UNKNOWN or {one.uuid for one in given.devices} <= {one.uuid for one in left}
         assert (

@@ -11,14 +11,14 @@ import torch.cuda
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.model import UNKNOWN, Gpu, GpuStatus, Inventory
+from gpu_magic.devices.model import UNKNOWN, Gpu, GpuStatus, Inventory, OtherGpus
 from gpu_magic.devices.problems import GpuCause, GpuProblem
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import parse
 from gpu_magic.gpus.select import Selection, select
 from gpu_magic.process.mask import NAMES, Variables
-from gpu_magic.process.visible import read_hip, read_visible
+from gpu_magic.process.visible import read_visible
 from tests.gpus import machines
 
 GIB = 1 << 30
@@ -40,25 +40,31 @@ def amd(index: int, used: int = 0, hip_id: int | None = None) -> Gpu:
     )
 
 
-MACHINE = Inventory(tuple(amd(index) for index in range(4)))
-MIXED = Inventory((machines.gpu(0), machines.gpu(1), *(replace(gpu, prefix="amd:") for gpu in MACHINE)))
+def of_amd(*gpus: Gpu) -> Inventory:
+    return Inventory(gpus, vendor="amd")
+
+
+MACHINE = of_amd(*(amd(index) for index in range(4)))
+# A machine with GPUs of both vendors, for a process that uses NVIDIA's, and for one that uses AMD's.
+NVIDIA_FIRST = replace(machines.machine(), others=OtherGpus("amd", tuple(gpu.name for gpu in MACHINE)))
+AMD_FIRST = replace(MACHINE, others=OtherGpus("nvidia", tuple(gpu.name for gpu in machines.machine())))
 NOTHING = Variables()
 
 
 def test_gpus_without_a_serial_number_are_named_by_hips_numbers() -> None:
-    there = Inventory(tuple(replace(amd(index), uuid=UNKNOWN) for index in range(4)))
+    there = of_amd(*(replace(amd(index), uuid=UNKNOWN) for index in range(4)))
     assert choose("0,2", machine=there).variables == {"HIP_VISIBLE_DEVICES": "1,2"}
     assert choose("all", machine=there).variables == {"HIP_VISIBLE_DEVICES": "1,0,2,3"}
     assert choose("auto:4", machine=there).devices == there.gpus
     assert seen(Variables(hip="1"), there) == [0]
-    unclear = Inventory((*there.gpus[:3], replace(there[3], hip_id=UNKNOWN)))
+    unclear = of_amd(*there.gpus[:3], replace(there[3], hip_id=UNKNOWN))
     with pytest.raises(ChoiceError, match=r"GPU 0 has no UUID\. AMD SMI does not report HIP's numbers"):
         choose("0", machine=unclear)
 
 
 def seen(variables: Variables, machine: Inventory = MACHINE) -> list[int] | None:
     """Return rocm-smi's numbers of the GPUs that are seen, in the order of `cuda:i`; None: not known."""
-    devices = read_hip(variables, machine).devices
+    devices = read_visible(variables, machine).devices
     return None if devices is UNKNOWN else [device.index for device in devices if isinstance(device, Gpu)]
 
 
@@ -98,13 +104,15 @@ VALUES = st.none() | st.just("") | st.lists(ENTRIES, min_size=1, max_size=5).map
 @given(mask=VALUES, hip=VALUES, rocr=VALUES)
 @example(mask="-1", hip=None, rocr="0")
 @example(mask="-1", hip="", rocr="0,1")
-def test_what_we_say_is_seen_is_as_many_as_pytorch_counts(
+def test_what_hip_sees_is_as_many_as_pytorch_counts_or_a_note_says_so(
     mask: str | None, hip: str | None, rocr: str | None
 ) -> None:
     variables = Variables(mask, None, hip, rocr)
-    ours = seen(variables)
-    if rocr == "" or ours is None:  # ROCm leaves none then, and PyTorch has nothing to count
+    reading = read_visible(variables, MACHINE)
+    if rocr == "" or reading.notes:  # ROCm leaves none then, and PyTorch has nothing to count
         return
+    ours = seen(variables)
+    assert ours is not None
     try:
         theirs = pytorch_counts(variables)
     except RuntimeError:  # it refuses
@@ -129,33 +137,38 @@ def test_what_we_say_is_seen_is_as_many_as_pytorch_counts(
         (Variables(mask="1", hip="-1"), []),
         (Variables(rocr=""), []),
         (Variables(hip="0,9,1"), [1]),
-        (Variables(rocr="0,9,1"), None),  # PyTorch counts entries, whatever they name
+        (Variables(rocr="0,9,1"), [1]),
         (Variables(hip=UUIDS[3]), [3]),
-        # the two read these differently: HIP takes an empty value for none at all, PyTorch for no GPU
-        (Variables(hip=""), None),
-        (Variables(mask=""), None),
-        (Variables(hip="1,1"), None),
-        (Variables(hip="0, 1"), None),
-        (Variables(rocr="1", hip="1"), None),
-        (Variables(rocr="1", hip="0,1"), None),
+        # PyTorch reads these differently.
+        (Variables(hip=""), [1, 0, 2, 3]),
+        (Variables(mask=""), [1, 0, 2, 3]),
+        (Variables(hip="1,1"), [0]),
+        (Variables(hip="0, 1"), [1]),
+        (Variables(rocr="1", hip="1"), []),
+        (Variables(rocr="1", hip="0,1"), [0]),
     ],
 )
 def test_what_is_seen(variables: Variables, numbers: list[int] | None) -> None:
     assert seen(variables) == numbers
 
 
-def test_a_note_says_why_what_is_seen_is_not_known() -> None:
-    (note,) = map(str, read_hip(Variables(hip=""), MACHINE).notes)
-    assert (
-        note
-        == "HIP_VISIBLE_DEVICES=(empty): PyTorch reads no GPU and HIP 4 GPUs, so which GPUs are visible is unknown."
-    )
-    (note,) = map(str, read_hip(Variables(rocr="1", hip="0,1"), MACHINE).notes)
-    assert "PyTorch refuses it and HIP 1 GPU" in note
+@pytest.mark.parametrize(
+    ("variables", "note"),
+    [
+        (Variables(hip=""), "HIP_VISIBLE_DEVICES=(empty): HIP reads 4 GPUs, but PyTorch reads no GPU."),
+        (Variables(hip="1,1"), "HIP_VISIBLE_DEVICES=1,1: HIP reads 1 GPU, but PyTorch reads no GPU."),
+        (
+            Variables(rocr="1", hip="0,1"),
+            "ROCR_VISIBLE_DEVICES=1 and HIP_VISIBLE_DEVICES=0,1: HIP reads 1 GPU, but PyTorch refuses it.",
+        ),
+    ],
+)
+def test_a_note_says_what_pytorch_reads_differently(variables: Variables, note: str) -> None:
+    assert str(read_visible(variables, MACHINE).notes[-1]) == note
 
 
 def test_an_entry_that_ends_the_list_is_named() -> None:
-    (note,) = map(str, read_hip(Variables(hip="0,9,1"), MACHINE).notes)
+    (note,) = map(str, read_visible(Variables(hip="0,9,1"), MACHINE).notes)
     assert note == (
         "Entry 2 of HIP_VISIBLE_DEVICES=0,9,1 is not a GPU of this machine. HIP stops there and sees only "
         "the first 1."
@@ -208,7 +221,7 @@ def test_none_hides_all_and_reset_is_what_was_given() -> None:
 
 
 def test_where_hips_numbers_are_not_known_uuids_are_written() -> None:
-    unknown = Inventory(tuple(replace(gpu, hip_id=UNKNOWN) for gpu in MACHINE))
+    unknown = of_amd(*(replace(gpu, hip_id=UNKNOWN) for gpu in MACHINE))
     assert choose("1,0", machine=unknown).mask == f"{UUIDS[1]},{UUIDS[0]}"
     assert seen(Variables(hip=UUIDS[1]), unknown) == [1]
     assert seen(Variables(hip="1"), unknown) is None
@@ -217,79 +230,59 @@ def test_where_hips_numbers_are_not_known_uuids_are_written() -> None:
 
 
 def test_beside_a_gpu_that_does_not_answer_uuids_are_written() -> None:
-    silent = Inventory(
-        (MACHINE[0], replace(MACHINE[1], problem=GpuProblem(GpuCause.LOST)), *MACHINE.gpus[2:])
-    )
+    silent = of_amd(MACHINE[0], replace(MACHINE[1], problem=GpuProblem(GpuCause.LOST)), *MACHINE.gpus[2:])
     assert choose("2", machine=silent).mask == UUIDS[2]
-    assert "GPU 1 does not answer" in str(read_hip(Variables(hip="0"), silent).notes[0])
+    assert "GPU 1 does not answer" in str(read_visible(Variables(hip="0"), silent).notes[0])
     with pytest.raises(ChoiceError, match="GPU 1 cannot be chosen because it is not answering"):
         choose("1", machine=silent)
 
 
-@pytest.mark.parametrize("text", ["1", "amd:1", "amd:1-1", UUIDS[1]])
-def test_on_a_machine_of_amds_a_plain_number_is_rocm_smis(text: str) -> None:
+@pytest.mark.parametrize("text", ["1", UUIDS[1]])
+def test_a_plain_number_is_rocm_smis(text: str) -> None:
     assert choose(text).mask == "0"
 
 
 @pytest.mark.parametrize(
-    ("text", "variables", "labels"),
+    ("machine", "text", "variables"),
     [
-        ("1", {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "HIP_VISIBLE_DEVICES": "-1"}, ["GPU 1"]),
-        ("amd:1", {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "0"}, ["AMD GPU 1"]),
-        ("amd:3,amd:1", {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "3,0"}, ["AMD GPU 3", "AMD GPU 1"]),
-        ("amd:2-3", {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "2,3"}, ["AMD GPU 2", "AMD GPU 3"]),
-        ("amd:auto", {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "1"}, ["AMD GPU 0"]),
-        ("AMD:AUTO:2", {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "1,0"}, ["AMD GPU 0", "AMD GPU 1"]),
         (
-            "amd:all",
-            {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "1,0,2,3"},
-            [f"AMD GPU {number}" for number in range(4)],
+            NVIDIA_FIRST,
+            "1",
+            {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "HIP_VISIBLE_DEVICES": "-1"},
         ),
-        ("none", {"CUDA_VISIBLE_DEVICES": "", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "HIP_VISIBLE_DEVICES": "-1"}, []),
-    ],
-)  # fmt: skip
-def test_on_a_mixed_machine(text: str, variables: dict[str, str], labels: list[str]) -> None:
-    selection = choose(text, machine=MIXED)
-    assert dict(selection.variables) == variables
-    assert [device.label for device in selection.devices or ()] == labels
-    found = read_visible(applied(selection), MIXED).devices
-    assert found is not UNKNOWN
-    assert [device.label for device in found] == labels
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("0,amd:1", "A process can use NVIDIA's GPUs or AMD's, not both. Try 0 or amd:1"),
-        (f"{UUIDS[2]},1", "not both. Try 1 or amd:2"),
-        ("amd:4", "There is no AMD GPU 4. This machine has AMD GPUs 0 to 3."),
-        ("2", "There is no GPU 2. This machine has GPUs 0 to 1."),
-        ("amd:", "'amd:' is not a GPU"),
-        ("amd:none", "'amd:none' is not a GPU"),
-        ("amd:auto:0", "is not auto with a number"),
-        ("amd:1 --x", "is not a GPU"),
+        (AMD_FIRST, "3,1", {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "3,0"}),
+        (AMD_FIRST, "all", {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "1,0,2,3"}),
+        (
+            NVIDIA_FIRST,
+            "none",
+            {"CUDA_VISIBLE_DEVICES": "", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "HIP_VISIBLE_DEVICES": "-1"},
+        ),
+        (AMD_FIRST, "none", {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1"}),
+        (
+            NVIDIA_FIRST,
+            "reset",
+            dict.fromkeys(("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES")),
+        ),
     ],
 )
-def test_a_request_that_can_not_be_answered_gets_one_line(text: str, message: str) -> None:
-    with pytest.raises(ChoiceError) as error:
-        choose(text, machine=MIXED)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
+def test_a_choice_hides_the_gpus_of_the_other_vendor(
+    machine: Inventory, text: str, variables: dict[str, str | None]
+) -> None:
+    """HIP reads CUDA_VISIBLE_DEVICES, so it would use an AMD GPU with the number of NVIDIA's."""
+    assert dict(choose(text, machine=machine).variables) == variables
+    as_amd = replace(MACHINE, gpus=MACHINE.gpus[:2])
+    if machine is NVIDIA_FIRST and text != "reset":
+        assert read_visible(applied(choose(text, machine=machine)), as_amd).devices == ()
 
 
-def test_what_goes_with_one_vendor_alone() -> None:
-    with pytest.raises(ChoiceError, match="amd:1: this machine has no AMD GPU"):
-        choose("amd:1", machine=machines.machine())
+def test_what_amds_gpus_do_not_have() -> None:
     with pytest.raises(ChoiceError, match="Omit it"):
         choose("1", order="pci")
     selection = choose("2", Variables(mask="0,2"))  # HIP was given CUDA's variable
     assert selection.variables == {"HIP_VISIBLE_DEVICES": "2", "CUDA_VISIBLE_DEVICES": None}
 
 
-def test_both_vendors_masks_are_allotments_of_their_own() -> None:
-    given = Variables("1", "PCI_BUS_ID", "0", None)
-    assert choose("1", given, MIXED).mask == "1"
-    assert choose("amd:1", given, MIXED).mask == "0"
-    for text in ("0", "amd:0"):
-        with pytest.raises(ChoiceError, match="was not given to this process"):
-            choose(text, given, MIXED)
+@pytest.mark.parametrize("text", ["amd:1", "0,amd:1", "amd:auto:2", "amd:all", "amd:"])
+def test_a_vendor_in_a_request_gets_one_line(text: str) -> None:
+    with pytest.raises(ChoiceError, match=r"'amd:\S*' is not a GPU\. AMD's GPUs have plain numbers\."):
+        parse(text)

@@ -431,7 +431,7 @@ def test_an_inherited_order_is_kept() -> None:
 
 
 def test_slurm_s_own_list_says_what_its_numbers_mean() -> None:
-    there = mixed(T4, V100, A100)
+    there = machine(*(replace(one, minor=one.index) for one in mixed(T4, V100, A100)))
     with pytest.raises(ChoiceError, match="Which GPUs this process was given is unknown"):
         select(parse("1"), there, ("1,2", None))
     slurm = read_grant({"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "1,2"})

@@ -170,9 +170,9 @@ def test_a_choice_among_amds_gpus_says_nothing_of_nvidias_that_it_hides(
     fresh: Fresh, drivers: dict[str, str], native_amd: Path, tmp_path: Path
 ) -> None:
     Driver(AMD_CARDS, version="6.12.12").write(tmp_path / "amd")
-    code = f"import gpu_magic\n{TORCH}\n{LOAD}\ngpu_magic.choose('amd:0')\nprint(gpu_magic.choose('amd:1'))"
-    said = fresh(code, **amd_environment(native_amd, tmp_path / "amd", drivers))
-    assert said.startswith("cuda:0 = AMD GPU 1 ")
+    code = f"import gpu_magic\n{TORCH}\n{LOAD}\ngpu_magic.choose('0')\nprint(gpu_magic.choose('1'))"
+    said = fresh(code, GPU_MAGIC_VENDOR="amd", **amd_environment(native_amd, tmp_path / "amd", drivers))
+    assert said.startswith("cuda:0 = GPU 1 (AMD Instinct")
     assert "hidden" not in said
 
 

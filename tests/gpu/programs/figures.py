@@ -40,7 +40,7 @@ def smi() -> Seen:
 
     ours = [
         [str(gpu.index), str(gpu.uuid), str(gpu.name), str(_mebibytes(gpu.memory_total))]
-        for gpu in gpu_magic.gpus().of_vendor("nvidia")
+        for gpu in gpu_magic.gpus()
     ]
     theirs = _smi("index,uuid,name,memory.total")
     same = sum(one == other for one, other in zip(ours, theirs, strict=False))
@@ -57,7 +57,7 @@ def smi() -> Seen:
 def smi_memory() -> Seen:
     import gpu_magic
 
-    ours = [_mebibytes(gpu.status.memory_used) for gpu in gpu_magic.gpus().of_vendor("nvidia")]
+    ours = [_mebibytes(gpu.status.memory_used) for gpu in gpu_magic.gpus()]
     theirs = [int(line[0]) for line in _smi("memory.used")]
     most = max((abs(one - other) for one, other in zip(ours, theirs, strict=True)), default=0)
     return Seen(most <= 512, f"at most {most} MiB apart")

@@ -38,7 +38,7 @@ def reads(mask: str | None, expected: list[int] | None) -> Seen:
     from gpu_magic.process.mask import read
 
     wide()
-    machine = gpu_magic.gpus().of_vendor("nvidia")
+    machine = gpu_magic.gpus().machine
     uuids = [str(gpu.uuid) for gpu in machine]
     wanted = list(range(len(uuids))) if expected is None else expected
     if mask is not None:

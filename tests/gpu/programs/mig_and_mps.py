@@ -37,7 +37,7 @@ def several_instances() -> Seen:
     import gpu_magic
     from gpu_magic.process.mask import takes_one
 
-    machine = gpu_magic.gpus().of_vendor("nvidia")
+    machine = gpu_magic.gpus().machine
     mask = ",".join(str(one.uuid) for gpu in machine for one in gpu.mig)
     os.environ["CUDA_VISIBLE_DEVICES"] = mask
     cuda = Cuda()
@@ -70,7 +70,7 @@ def utilization() -> Seen:
 def server() -> Seen:
     import gpu_magic
 
-    machine = gpu_magic.gpus()
+    machine = gpu_magic.gpus().machine
     served = [gpu for gpu in machine if gpu.status.mps_servers]
     unused = [gpu for gpu in served if gpu.status.users == ()]
     named = "MPS server" in repr(machine)

@@ -18,7 +18,7 @@ def _numbers(order: str | None) -> list[int]:
     wide()
     if order is None:
         del os.environ["CUDA_DEVICE_ORDER"]
-    numbers = {digits(gpu.uuid): gpu.index for gpu in gpu_magic.gpus().of_vendor("nvidia")}
+    numbers = {digits(gpu.uuid): gpu.index for gpu in gpu_magic.gpus()}
     cuda = Cuda()
     cuda.init()
     return [numbers.get(uuid, -1) for uuid in cuda.uuids()]
@@ -59,7 +59,7 @@ def unlike() -> Seen:
     from gpu_magic.process.mask import read
 
     found = _numbers(None)
-    is_unknown = read(None, gpu_magic.gpus().of_vendor("nvidia"), None).devices is UNKNOWN
+    is_unknown = read(None, gpu_magic.gpus().machine, None).devices is UNKNOWN
     ours = "reports the order as unknown" if is_unknown else "reports an order"
     return Seen(is_unknown, f"CUDA's order is GPUs {found}, and gpu_magic {ours}")
 
