@@ -45,9 +45,9 @@ def inherit(session: Session, options: Options, *, claims: Claims | None) -> Sel
         return _pick(session, _named(devices), None, claims, options=options, machine=snapshot.machine)
     if claims is not None and session.claims.are_wanted:
         claims.hold([device.identity for device in devices], alone=False)
-    named = variables.named(names_of(snapshot.vendor))
-    set_here = {name: value for name, value in named.items() if value is not None}
-    return Selection(devices, set_here, vendor=snapshot.vendor)
+    vendor = snapshot.machine.vendor
+    set_here = {name: value for name, value in variables.named(names_of(vendor)).items() if value is not None}
+    return Selection(devices, set_here, vendor=vendor)
 
 
 def pick(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
-    from gpu_magic.devices.model import Claim, Device, Gpu, OtherGpus, Vendor
+    from gpu_magic.devices.model import Claim, Device, Gpu, OtherGpus
     from gpu_magic.devices.problems import Problem
     from gpu_magic.process.session import Session
 
@@ -135,11 +135,6 @@ class Snapshot:
     def limitation(self) -> Problem | None:
         """Why gpu_magic could read only names and UUIDs. Else None."""
         return self.machine.limitation
-
-    @property
-    def vendor(self) -> Vendor:
-        """The vendor whose GPUs this process uses."""
-        return self.machine.vendor
 
     @property
     def others(self) -> OtherGpus | None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.request import parse
 from gpu_magic.gpus.select import select
@@ -135,6 +136,7 @@ def test_device_files_tell_unlike_gpus_apart_where_the_mask_counts_from_0() -> N
     there = machine(*(replace(one, minor=minor) for one, minor in zip(there, (1, 2, 5), strict=True)))
     step = {"SLURM_JOB_ID": "1", "SLURM_STEP_GPUS": "5", "CUDA_VISIBLE_DEVICES": "0"}
     assert allotment(there, **step).pool == (there[2],)
+    assert allotment(there, **step | {"SLURM_STEP_GPUS": "2,5"}).devices is UNKNOWN
 
 
 def test_a_mask_that_a_script_has_narrowed_is_kept() -> None:
