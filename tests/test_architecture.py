@@ -227,8 +227,6 @@ FOREIGN = [
     ("measure.magic", "line"),
     ("move.plan", "reason"),  # of other people's errors
 ]
-# Code that still asks.
-STILL = [("cluster.magic", "str(error)"), ("move.move", "str(error)")]
 
 
 def last_name(node: ast.expr) -> str:
@@ -288,7 +286,7 @@ def asked_of_texts(source: str, module: str, constants: frozenset[str]) -> list[
     return [
         f"gpu_magic.{module}, line {line}: {ast.unparse(text)}"
         for line, text in found
-        if (module, ast.unparse(text)) not in [*FOREIGN, *STILL]
+        if (module, ast.unparse(text)) not in FOREIGN
     ]
 
 

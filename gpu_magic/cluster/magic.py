@@ -10,8 +10,9 @@ from IPython.display import display
 
 import gpu_magic
 from gpu_magic.cluster.cluster import current_cluster, running_cluster
-from gpu_magic.errors import ClusterError, LaunchError
+from gpu_magic.errors import ClusterError
 from gpu_magic.gpus.choice import gpu_notes
+from gpu_magic.launch.devices import NoGpusError
 from gpu_magic.process.environment import variables_now
 from gpu_magic.shell.arguments import WORDS, read, read_count, refusal
 from gpu_magic.text import counted, listed
@@ -67,8 +68,8 @@ class GpuClusterMagic:
         count, asked = read_count(options.count), {"force": options.force, "profile": options.profile}
         try:
             cluster = gpu_magic.cluster(options.request or None, count=count, **asked)
-        except LaunchError as error:  # its message names an option of launches
-            raise LaunchError(str(error).replace("--gpus 0,1", "%gpu_cluster 0,1")) from None
+        except NoGpusError as error:
+            raise NoGpusError(error.what, "%gpu_cluster 0,1") from None
         print(cluster)
         if not options.profile:
             devices = [device for engine in cluster.engines.values() for device in engine.devices]

@@ -26,9 +26,17 @@ if TYPE_CHECKING:
     from gpu_magic.gpus.wait import InTurn
     from gpu_magic.process.session import Session
 
-__all__ = ["divide", "inherit", "pick"]
+__all__ = ["NoGpusError", "divide", "inherit", "pick"]
 
 _PLAIN = Options()
+
+
+class NoGpusError(LaunchError):
+    """There are no GPUs, or they are unknown. `what` says which, and the message also how to name GPUs."""
+
+    def __init__(self, what: str, named_by: str = "--gpus 0,1") -> None:
+        super().__init__(f"{what} Try {named_by}")
+        self.what = what
 
 
 def inherit(session: Session, options: Options, *, claims: Claims | None) -> Selection:
@@ -139,10 +147,10 @@ def _select(
     held = session.claims.held
     selection = select(request, machine, inherited, options, grant=grant, held=held)
     if selection.devices is UNKNOWN:
-        raise LaunchError("Which GPUs these are is unknown. Try --gpus 0,1")
+        raise NoGpusError("Which GPUs these are is unknown.")
     there = len(selection.devices)
     if not there:
-        raise LaunchError("A launch needs a GPU. Try --gpus 0,1")
+        raise NoGpusError("A launch needs a GPU.")
     if count is not None and not 1 <= count <= there:
         gpus = counted(there, "GPU")
         raise LaunchError(f"-n {count} does not fit {gpus}. Try -n {there}")
@@ -158,13 +166,13 @@ def _visible(snapshot: Snapshot) -> Sequence[Device]:
     if snapshot.problem:
         raise LaunchError(str(snapshot.problem))
     if snapshot.visible is UNKNOWN:
-        raise LaunchError("Which GPUs are visible is unknown. Try --gpus 0,1")
+        raise NoGpusError("Which GPUs are visible is unknown.")
     if found := [device for device in snapshot.visible if not isinstance(device, str)]:
         return found
     given = snapshot.given
     if given.devices == () and snapshot.devices:
         raise LaunchError(f"No GPU is visible in this process: {given.sentence}.{given.unset}")
-    raise LaunchError("No GPU is visible in this process. Try --gpus 0,1")
+    raise NoGpusError("No GPU is visible in this process.")
 
 
 def _named(devices: Sequence[Device]) -> Named:

@@ -123,11 +123,12 @@ def _planned(
             try:
                 plan.add(name, value, search)
             except PlacementError as error:
+                named = type(error)(f"{name}: {error}" if name else str(error))
                 if search is None:
-                    raise
-                skipped.append(f"{name} stays: {str(error).removeprefix(f'{name}: ')}")
-                if isinstance(error, UnusableDeviceError):
-                    unusable = unusable or error
+                    raise named from None
+                skipped.append(f"{name} stays: {error}")
+                if isinstance(named, UnusableDeviceError):
+                    unusable = unusable or named
         if unusable is not None and not plan.variables:
             raise unusable
         plan.check()

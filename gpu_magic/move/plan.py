@@ -86,10 +86,10 @@ class Plan:
                     self._forget(visited)
                     return None
                 self._share_out(found, variable)
-        except PlacementError as error:
+        except PlacementError:
             self._forget(visited)
             del self.unmoved_objects[unmoved:]
-            raise type(error)(f"{name}: {error}" if name else str(error)) from None
+            raise
         self.variables.append(variable)
         self._found.append(found)
         return variable

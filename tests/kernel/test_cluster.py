@@ -258,7 +258,7 @@ def test_nothing_is_left_behind(start_kernel: Callable[..., Kernel], end: str, t
         ("7", "There is no GPU 7"),
         ("stpo", "There is no %gpu_cluster stpo. Try %gpu_cluster restart 1 or %gpu_cluster stop"),
         ("-n 5", "-n 5 does not fit 4 GPUs. Try -n 4"),
-        ("none", "needs a GPU"),
+        ("none", "A launch needs a GPU. Try %gpu_cluster 0,1"),
         ("-n many", "-n many is not a number of GPUs. Try -n 2"),
         ("restart one", "one is not an engine's number. Try %gpu_cluster restart 0,1"),
         ("--keap", "There is no --keap"),
