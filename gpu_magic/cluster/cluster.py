@@ -7,16 +7,16 @@ import sys
 import threading
 from concurrent.futures import wait
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import groupby
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic import errors
 from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.devices.processes import descends_from
 from gpu_magic.errors import ClusterError
 from gpu_magic.gpus.table import memory_texts
+from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.process.session import current
 from gpu_magic.process.view import read_machine
 from gpu_magic.processes.processes import Manager, finders
@@ -33,10 +33,11 @@ from gpu_magic.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gpu_magic.cluster.launchers import GpuEngineSetLauncher
     from gpu_magic.devices.model import Device, GpuProcess
+    from gpu_magic.launch.process import RunFolder
 
 __all__ = [
     "LONGEST_ERROR",
@@ -46,6 +47,7 @@ __all__ = [
     "EngineTable",
     "capitalized",
     "current_cluster",
+    "end_engines",
     "running_cluster",
     "use",
 ]
@@ -57,8 +59,7 @@ LONGEST_ERROR = 200  # characters
 _START_ANEW = "To start again: %gpu_cluster stop, then %gpu_cluster"
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
+class Engine(NamedTuple):
     """An engine. `str` returns its number and its GPUs.
 
     Parameters
@@ -134,12 +135,11 @@ class Cluster:
         self,
         client: Any,
         engines: Iterable[Engine],
-        *,
-        stop: Callable[[], None] | None = None,  # None: `stop` does not end the engines
-        launcher: GpuEngineSetLauncher | None = None,  # None: gpu_magic has not started the engines here
-        how_to_restart: str = "",  # if `restart` cannot, a sentence without its full stop
+        started: Any = None,  # ipyparallel's cluster. None: another program has started the engines
+        files: RunFolder | None = None,  # of engines that gpu_magic has started on this machine
     ) -> None:
-        self.client, self._end, self._launcher, self._how_to_restart = client, stop, launcher, how_to_restart
+        self.client, self._started, self._files = client, started, files
+        self._launcher: GpuEngineSetLauncher | None = started.engine_set if files else None
         self.engines = {engine.number: engine for engine in engines}
         # By engine number: the messages of the interrupted work, and of a later request. A reply to any of
         # them shows that the engine is free.
@@ -162,7 +162,7 @@ class Cluster:
     @property
     def owns_engines(self) -> bool:
         """Whether `stop` ends the engines. Engines that another program started do not end."""
-        return self._end is not None
+        return self._started is not None
 
     @property
     def ended(self) -> list[Engine]:
@@ -196,8 +196,11 @@ class Cluster:
 
     def how_to_restart(self, engines: Sequence[Engine]) -> str:
         """Return how to restart engines, as a sentence without its full stop."""
+        if self._started is None:
+            return "Only the program that started the engines can restart them"
         if not self.can_restart:
-            return self._how_to_restart
+            profile = self._started.profile
+            return f"To restart all engines: %gpu_cluster stop, then %gpu_cluster --profile {profile}"
         numbers = ",".join(str(engine.number) for engine in engines)
         return f"To restart {'it' if len(engines) == 1 else 'them'}: %gpu_cluster restart {numbers}"
 
@@ -267,9 +270,9 @@ class Cluster:
     def stop(self) -> None:
         """End all engines. Return when none is left. Engines that another program started do not end."""
         self.is_stopped = True
-        if self._end:
+        if self._started is not None:
             self.client.close()
-            self._end()
+            end_engines(self._started, self._files)
 
     def number_of(self, pid: int) -> int | None:
         """Return the number of the engine that started a process, or is it. None: none of this machine."""
@@ -284,7 +287,7 @@ class Cluster:
     def _check_controller(self) -> None:
         """Report ends. Raise ClusterError if the controller has ended, because then it never answers."""
         self.report_ends()
-        if self._launcher and self._launcher.parent.controller.poll() is not None:
+        if None in self._reported:
             raise ClusterError(f"The controller of the engines has ended. {_START_ANEW}")
 
     def report_ends(self) -> None:
@@ -302,6 +305,14 @@ class Cluster:
                 what, how = capitalized(engine.label), self.how_to_restart([engine])
             outcome, output = self._launcher.end_of(number) if self._launcher else ("ended", "")
             sys.stderr.write("\n".join(filter(None, [f"{what}: {outcome}. {how}", output])) + "\n")
+
+
+def end_engines(started: Any, files: RunFolder | None = None) -> None:
+    """End the engines and the controller of ipyparallel's cluster, and remove their files."""
+    with defer_interrupts():
+        started.stop_cluster_sync()
+        if files is not None:
+            files.remove()
 
 
 def about(engines: Sequence[Engine], one: str, several: str) -> str:

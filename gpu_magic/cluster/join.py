@@ -10,11 +10,11 @@ import socket
 import sys
 import time
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import ipyparallel
 
-from gpu_magic.cluster.cluster import Cluster, Engine, as_line, busy_engines
+from gpu_magic.cluster.cluster import Engine, as_line, busy_engines
 from gpu_magic.cluster.engine import LOCAL, rank_variables, tell_jax
 from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.errors import ChoiceError, ClusterError
@@ -31,29 +31,15 @@ from gpu_magic.text import counted, listed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from gpu_magic.devices.model import Device
 
-__all__ = ["EngineGpus", "apply_gpus", "divide", "join", "report_gpus"]
+__all__ = ["apply_gpus", "divide", "join", "report_gpus"]
 
 _ANSWER = 60.0  # seconds that engines may take to import gpu_magic and read their machines
 ENDING = 5.0  # seconds until a call has ended and the controller knows that
 _AGAIN = 0.05  # seconds between two checks
 
 
-class EngineGpus(NamedTuple):
-    """An engine, and the GPUs that it was given on its host."""
-
-    number: int
-    host: str
-    devices: tuple[Device, ...]
-    is_simulated: bool = False
-
-
-def join(
-    client: Any,
-    stop: Callable[[], None] | None = None,
-    how_to_restart: str = "Only the program that started the engines can restart them",
-) -> Cluster:
+def join(client: Any) -> list[Engine]:
     """Divide the GPUs of each host among its engines. If one engine cannot be used, no engine changes."""
     if not client.ids:
         raise ClusterError("This client has no engines. Start some, or wait for them.")
@@ -62,39 +48,34 @@ def join(
         if time.monotonic() >= until:
             raise ClusterError(f"Engine {busy[0]} is busy. Try again when all are idle.")
         time.sleep(_AGAIN)
-    known = _ask(client, report_gpus, {number: (number, _version()) for number in client.ids})
-    shares = divide(known.values())
-    hosts = {number: one.host for number, one in known.items()}
-    if len(several := set(hosts.values())) == 1:
-        hosts = dict.fromkeys(hosts, LOCAL)  # where the engines reach each other
-    counts = {host: list(hosts.values()).count(host) + 2 for host in hosts.values()}
-    speakers = {host: number for number, host in hosts.items()}
-    ports = _ask(client, free_ports, {speakers[host]: (count,) for host, count in counts.items()})
-    ranks = rank_variables(list(hosts.values()), {host: ports[one] for host, one in speakers.items()})
-    told = {
-        number: (number, [str(device.uuid) for device in shares[number]], variables)
-        for number, variables in zip(known, ranks, strict=True)
-    }
-    _ask(client, apply_gpus, {number: (*what, True) for number, what in told.items()})
-    _ask(client, apply_gpus, {number: (*what, False) for number, what in told.items()})
-    engines = [
-        Engine(number, shares[number], one.host if len(several) > 1 else "", one.is_simulated)
-        for number, one in known.items()
-    ]
-    return Cluster(client, engines, stop=stop, how_to_restart=how_to_restart)
+    given = _ask(client, report_gpus, {number: (number, _version()) for number in client.ids})
+    engines = divide(given.values())
+    if len({engine.host for engine in engines}) == 1:
+        engines = [engine._replace(host="") for engine in engines]
+    hosts = [engine.host or LOCAL for engine in engines]  # where the engines reach each other
+    speakers = {host: engine.number for host, engine in zip(hosts, engines, strict=True)}
+    ports = _ask(client, free_ports, {number: (hosts.count(host) + 2,) for host, number in speakers.items()})
+    ranks = rank_variables(hosts, {host: ports[number] for host, number in speakers.items()})
+    for only_try in True, False:
+        changes = {
+            engine.number: (engine.number, [str(device.uuid) for device in engine.devices], rank, only_try)
+            for engine, rank in zip(engines, ranks, strict=True)
+        }
+        _ask(client, apply_gpus, changes)
+    return engines
 
 
-def divide(engines: Iterable[EngineGpus]) -> dict[int, tuple[Device, ...]]:
-    """Return the devices of each engine by its number, from those that it was given, and no device twice.
+def divide(engines: Iterable[Engine]) -> list[Engine]:
+    """Return the engines, each with its share of the devices that it was given, and no device twice.
 
     Engines of one host that were given the same devices get contiguous shares, in the order of their numbers.
     If there is a remainder, the first engines get one device more. Engines that were given different devices
     keep them. A process can use only one MIG instance, so each engine gets only one.
     """
-    shares: dict[int, tuple[Device, ...]] = {}
+    shares: list[Engine] = []
     by_place = sorted(engines, key=lambda one: (one.host, one.number))
     for host, there in groupby(by_place, key=lambda one: one.host):
-        groups: dict[frozenset[str], list[EngineGpus]] = {}
+        groups: dict[frozenset[str], list[Engine]] = {}
         for engine in there:
             groups.setdefault(frozenset(str(device.uuid) for device in engine.devices), []).append(engine)
         for group in groups.values():
@@ -107,14 +88,14 @@ def divide(engines: Iterable[EngineGpus]) -> dict[int, tuple[Device, ...]]:
             size, more = divmod(len(devices), count)
             for place, engine in enumerate(group):
                 first = place * size + min(place, more)
-                shares[engine.number] = devices[first : first + size + (place < more)]
+                shares.append(engine._replace(devices=devices[first : first + size + (place < more)]))
         if len(frozenset[str]().union(*groups)) < sum(map(len, groups)):
             variable = names_of(devices[0].vendor if isinstance(devices[0], Gpu) else "nvidia")[0]
             raise ClusterError(
                 f"The GPUs of the engines on {host} overlap. Give all engines the same {variable}, or each "
                 "engine its own GPUs."
             )
-    return {number: shares[number] for number in sorted(shares)}
+    return sorted(shares, key=lambda one: one.number)
 
 
 def _ask(client: Any, function: Callable[..., Any], given: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
@@ -147,8 +128,8 @@ def _host() -> str:
     return os.environ.get("GPU_MAGIC_ADDRESS") or socket.gethostname()
 
 
-def report_gpus(number: int, version: str) -> EngineGpus:
-    """Return the GPUs that this engine was given. Change nothing."""
+def report_gpus(number: int, version: str) -> Engine:
+    """Return this engine, with the GPUs that it was given. Change nothing."""
     where = f"Engine {number} on {_host()}"
     if version != _version():
         raise ClusterError(f"{where} has gpu_magic {_version()}. Install {version}, as in this process.")
@@ -160,7 +141,7 @@ def report_gpus(number: int, version: str) -> EngineGpus:
         raise ClusterError(f"{where}: {inventory.problem or error}") from None
     if inventory.problem:
         raise ClusterError(f"{where}: {inventory.problem}")
-    return EngineGpus(number, _host(), whole_gpus(pool) or mig_instances(pool), bool(inventory.simulated))
+    return Engine(number, whole_gpus(pool) or mig_instances(pool), _host(), bool(inventory.simulated))
 
 
 def apply_gpus(number: int, uuids: Sequence[str], variables: Mapping[str, str], only_try: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import ipyparallel
@@ -11,11 +12,10 @@ from IPython.core.profiledir import ProfileDir, ProfileDirError
 from IPython.paths import get_ipython_dir
 from traitlets.config import Config
 
-from gpu_magic.cluster.cluster import LONGEST_ERROR, Cluster, Engine, as_line
+from gpu_magic.cluster.cluster import LONGEST_ERROR, Cluster, Engine, as_line, end_engines
 from gpu_magic.cluster.join import join
 from gpu_magic.cluster.launchers import GpuControllerLauncher, GpuEngineSetLauncher
 from gpu_magic.errors import ClusterError
-from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.launch.process import RunFolder
 from gpu_magic.process.session import current
 from gpu_magic.process.view import read_machine
@@ -47,19 +47,13 @@ def start_here(parts: Sequence[Selection], claims: Claims) -> Cluster:
         log_level=logging.CRITICAL,
     )
 
-    def stop() -> None:
-        with defer_interrupts():
-            launched.stop_cluster_sync()
-            files.remove()
-
-    try:
-        client = _start(launched, len(parts), parts=list(parts), claims=claims)
-    except BaseException:  # also an interrupt
-        stop()
-        raise
-    is_simulated = bool(read_machine(current()).simulated)
-    engines = [Engine(number, part.known, is_simulated=is_simulated) for number, part in enumerate(parts)]
-    return Cluster(client, engines, stop=stop, launcher=launched.engine_set)
+    with ExitStack() as undo:
+        undo.callback(end_engines, launched, files)
+        client = _start(launched, len(parts), undo, parts=list(parts), claims=claims)
+        is_simulated = bool(read_machine(current()).simulated)
+        engines = [Engine(number, part.known, is_simulated=is_simulated) for number, part in enumerate(parts)]
+        undo.pop_all()
+        return Cluster(client, engines, launched, files)
 
 
 def start_profile(profile: str, count: int | None) -> Cluster:
@@ -72,45 +66,38 @@ def start_profile(profile: str, count: int | None) -> Cluster:
     # At lower levels, ipyparallel logs to the cell's output.
     launched = ipyparallel.Cluster(profile=profile, n=count, log_level=logging.ERROR)
 
-    def stop() -> None:
-        with defer_interrupts():
-            launched.stop_cluster_sync()
-
-    client = None
-    try:
-        client = _start(launched, count)
-        hint = f"To restart all engines: %gpu_cluster stop, then %gpu_cluster --profile {profile}"
-        return join(client, stop, hint)
-    except BaseException as error:  # also an interrupt
-        output = "\n".join(engines.get_output() for engines in launched.engines.values()).strip()
-        if client is not None:
-            client.close()
-        stop()
-        if isinstance(error, ClusterError) or not isinstance(error, Exception):
+    with ExitStack() as undo:
+        undo.callback(end_engines, launched)
+        try:
+            client = _start(launched, count, undo)
+            engines = join(client)
+        except ClusterError:
             raise
-        why = shortened(output.rpartition("\n")[2].strip() or as_line(error), LONGEST_ERROR)
-        raise ClusterError(f"The profile {profile} started no engines: {why}.") from error
+        except Exception as error:
+            output = "\n".join(engines.get_output() for engines in launched.engines.values()).strip()
+            why = shortened(output.rpartition("\n")[2].strip() or as_line(error), LONGEST_ERROR)
+            raise ClusterError(f"The profile {profile} started no engines: {why}.") from error
+        undo.pop_all()
+        return Cluster(client, engines, launched)
 
 
-def _start(launched: Any, count: int | None, **options: Any) -> Any:
+def _start(launched: Any, count: int | None, undo: ExitStack, **options: Any) -> Any:
     """Start the controller and the engines. Return ipyparallel's client, which knows all engines.
 
-    Not `start_cluster`, whose later steps ipyparallel would still take after an interrupt.
+    Not `start_cluster`, whose later steps ipyparallel would still take after an interrupt. `undo` closes the
+    client.
     """
     launched.start_controller_sync()
     if not launched.send_engines_connection_env:  # the engines may wait in a queue before the controller runs
         launched.start_engines_sync(count)
     client = _connect(launched)
-    try:
-        if not launched.engines:  # after the client, which can miss engines that register while it connects
-            launched.start_engines_sync(count, **options)
-        if isinstance(launched.engine_set, GpuEngineSetLauncher):
-            launched.engine_set.wait_for_engines(client, launched.engine_set.all)
-        else:
-            client.wait_for_engines(count, timeout=launched.engine_timeout, interactive=False)
-    except BaseException:  # also an interrupt
-        client.close()
-        raise
+    undo.callback(client.close)
+    if not launched.engines:  # after the client, which can miss engines that register while it connects
+        launched.start_engines_sync(count, **options)
+    if isinstance(launched.engine_set, GpuEngineSetLauncher):
+        launched.engine_set.wait_for_engines(client, launched.engine_set.all)
+    else:
+        client.wait_for_engines(count, timeout=launched.engine_timeout, interactive=False)
     return client
 
 

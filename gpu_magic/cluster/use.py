@@ -87,7 +87,7 @@ def cluster(
             raise ClusterError("A client goes with no options: all its engines are used.")
         from gpu_magic.cluster.join import join
 
-        made = join(gpus)
+        made = Cluster(gpus, join(gpus))
     else:
         session = current()
         from gpu_magic.cluster.start import start_here

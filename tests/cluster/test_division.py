@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_magic.cluster.join import EngineGpus, divide
+from gpu_magic.cluster.cluster import Engine
+from gpu_magic.cluster.join import divide
 from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.errors import ClusterError
 
@@ -24,16 +25,16 @@ def gpus(host: str, *indices: int) -> tuple[Device, ...]:
 
 
 @st.composite
-def machines(draw: st.DrawFn) -> list[EngineGpus]:
+def machines(draw: st.DrawFn) -> list[Engine]:
     """Draw engines on hosts: on each one group or several that have different GPUs, enough for all."""
     places = []
     for host in draw(st.lists(st.sampled_from("abc"), min_size=1, unique=True)):
         first = 0
         for size in draw(st.lists(st.integers(1, 8), min_size=1, max_size=3)):
             allotment = gpus(host, *draw(st.permutations(range(first, first + size))))
-            places += [(host, allotment)] * draw(st.integers(1, size))
+            places += [(allotment, host)] * draw(st.integers(1, size))
             first += size
-    return [EngineGpus(number, *place) for number, place in enumerate(draw(st.permutations(places)))]
+    return [Engine(number, *place) for number, place in enumerate(draw(st.permutations(places)))]
 
 
 def uuids(devices: tuple[Device, ...]) -> list[str]:
@@ -41,8 +42,8 @@ def uuids(devices: tuple[Device, ...]) -> list[str]:
 
 
 @given(machines())
-def test_each_gpu_is_given_to_one_engine_that_was_given_it(engines: list[EngineGpus]) -> None:
-    shares = divide(engines)
+def test_each_gpu_is_given_to_one_engine_that_was_given_it(engines: list[Engine]) -> None:
+    shares = {engine.number: engine.devices for engine in divide(engines)}
     assert list(shares) == [engine.number for engine in engines]
     assert all(shares.values())
     assert all(set(uuids(engine.devices)).issuperset(uuids(shares[engine.number])) for engine in engines)
@@ -52,9 +53,9 @@ def test_each_gpu_is_given_to_one_engine_that_was_given_it(engines: list[EngineG
 
 @given(machines())
 def test_shares_are_contiguous_in_the_order_of_engines_and_differ_by_one_at_most(
-    engines: list[EngineGpus],
+    engines: list[Engine],
 ) -> None:
-    shares = divide(engines)
+    shares = {engine.number: engine.devices for engine in divide(engines)}
     for group in {frozenset(uuids(engine.devices)) for engine in engines}:
         there = [engine for engine in engines if set(uuids(engine.devices)) == group]
         joined = list(chain.from_iterable(shares[engine.number] for engine in there))
@@ -65,9 +66,7 @@ def test_shares_are_contiguous_in_the_order_of_engines_and_differ_by_one_at_most
 
 
 @given(machines(), st.randoms(use_true_random=False))
-def test_the_order_in_which_engines_are_named_does_not_matter(
-    engines: list[EngineGpus], random: Random
-) -> None:
+def test_the_order_in_which_engines_are_named_does_not_matter(engines: list[Engine], random: Random) -> None:
     shuffled = engines.copy()
     random.shuffle(shuffled)
     assert divide(shuffled) == divide(engines)
@@ -75,29 +74,29 @@ def test_the_order_in_which_engines_are_named_does_not_matter(
 
 def test_of_mig_instances_each_engine_gets_one() -> None:
     instances = tuple(MigInstance(f"MIG-{number}", "3g.40gb", 0, number) for number in range(3))
-    shares = divide([EngineGpus(0, "a", instances), EngineGpus(1, "a", instances)])
-    assert shares == {0: instances[:1], 1: instances[1:2]}
+    shares = divide([Engine(0, instances, "a"), Engine(1, instances, "a")])
+    assert [engine.devices for engine in shares] == [instances[:1], instances[1:2]]
 
 
 @pytest.mark.parametrize(
     ("engines", "says"),
     [
         (
-            [EngineGpus(0, "a", gpus("a", 0, 1)), EngineGpus(1, "a", gpus("a", 1, 2))],
+            [Engine(0, gpus("a", 0, 1), "a"), Engine(1, gpus("a", 1, 2), "a")],
             "The GPUs of the engines on a overlap. Give all engines the same CUDA_VISIBLE_DEVICES, or each engine "
             "its own GPUs.",
         ),
         (
-            [EngineGpus(number, "a", gpus("a", 0, 3)) for number in (2, 5, 7)],
+            [Engine(number, gpus("a", 0, 3), "a") for number in (2, 5, 7)],
             "a has 3 engines and only 2 GPUs. Each engine needs one.",
         ),
         (
-            [EngineGpus(0, "a", gpus("a", 0)), EngineGpus(1, "b", ())],
+            [Engine(0, gpus("a", 0), "a"), Engine(1, (), "b")],
             "b has 1 engine and only 0 GPUs. Each engine needs one.",
         ),
     ],
 )
-def test_what_can_not_be_divided_is_one_line(engines: list[EngineGpus], says: str) -> None:
+def test_what_can_not_be_divided_is_one_line(engines: list[Engine], says: str) -> None:
     with pytest.raises(ClusterError) as caught:
         divide(engines)
     assert str(caught.value) == says
