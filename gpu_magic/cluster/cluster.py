@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic import errors
-from gpu_magic.devices.model import UNKNOWN, Unknown
+from gpu_magic.devices.model import UNKNOWN, sum_of
 from gpu_magic.devices.processes import descends_from
 from gpu_magic.errors import ClusterError
 from gpu_magic.gpus.table import memory_texts
@@ -142,7 +142,7 @@ class Cluster:
         self._launcher: GpuEngineSetLauncher | None = started.engine_set if files else None
         self.engines = {engine.number: engine for engine in engines}
         # By engine number: the messages of the interrupted work, and of a later request. A reply to any of
-        # them shows that the engine is free.
+        # them shows that the engine is free. When an engine ends, ipyparallel replies for it.
         self._interrupted: dict[int, set[str]] = {}
         self.is_stopped = False
         self._reported: set[int | None] = set()  # engines whose end was reported. None: the controller
@@ -226,9 +226,7 @@ class Cluster:
         if self._launcher is None:
             raise ClusterError(self.how_to_restart(engines))
         self._launcher.restart(self.client, [engine.number for engine in engines])
-        for engine in engines:
-            self._interrupted.pop(engine.number, None)
-            self._reported.discard(engine.number)
+        self._reported -= {engine.number for engine in engines}
         return engines
 
     @public
@@ -244,9 +242,9 @@ class Cluster:
         for number, engine in self.engines.items():
             state = "ended" if engine in ended else "busy" if number in busy else "idle"
             devices = [here.get(device.identity) for device in engine.devices]
-            used = _sum(UNKNOWN if device is None else device.status.memory_used for device in devices)
-            memory = memory_texts(used, _sum(device.memory_total for device in engine.devices))[0]
-            rows.append((str(number), engine.gpus, memory, state))
+            used = sum_of((True, device.status.memory_used if device else UNKNOWN) for device in devices)
+            total = sum_of((True, device.memory_total) for device in engine.devices)
+            rows.append((str(number), engine.gpus, memory_texts(used, total)[0], state))
         return EngineTable(rows)
 
     def interrupt(self, running: Mapping[int, str]) -> list[Engine]:
@@ -282,7 +280,7 @@ class Cluster:
     def _is_left(self, number: int) -> bool:
         """Return whether an engine still runs interrupted work."""
         messages = self._interrupted.get(number)
-        return bool(messages) and messages <= self.client.outstanding and number in self.client.ids
+        return bool(messages) and messages <= self.client.outstanding
 
     def _check_controller(self) -> None:
         """Report ends. Raise ClusterError if the controller has ended, because then it never answers."""
@@ -348,15 +346,6 @@ def busy_engines(client: Any) -> set[int]:
         raise ClusterError(f"The controller of the engines does not answer. {_START_ANEW}") from None
     idle = {"queue": 0, "tasks": 0}
     return {number for number in client.ids if idle.items() - queues.get(number, idle).items()}
-
-
-def _sum(sizes: Iterable[int | Unknown]) -> int | Unknown:
-    total = 0
-    for size in sizes:
-        if size is UNKNOWN:
-            return UNKNOWN
-        total += size
-    return total
 
 
 _cluster: Cluster | None = None

@@ -31,7 +31,6 @@ from gpu_magic.text import counted, listed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-
 __all__ = ["apply_gpus", "divide", "join", "report_gpus"]
 
 _ANSWER = 60.0  # seconds that engines may take to import gpu_magic and read their machines

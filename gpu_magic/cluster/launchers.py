@@ -39,6 +39,8 @@ from gpu_magic.process.watch import cuda_watch
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gpu_magic.gpus.select import Selection
+
     Client = Any  # ipyparallel's, which has no types
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "GpuEngineLauncher",
     "GpuEngineSetLauncher",
     "GuardedLauncher",
+    "claim_gpus",
     "own_places",
 ]
 
@@ -230,12 +233,9 @@ class GpuEngineSetLauncher(LocalEngineSetLauncher):  # type: ignore[misc]
 
         """
         if not self.parts:
-            session = current()
-            self.claims = Claims("engines", session.access)
             # ipyparallel replaces no number by the number of CPUs.
             count = None if n == cpu_count() and getattr(self.parent, "n", None) is None else n
-            options = Options(force=self.force)
-            self.parts = divide(pick(session, self.gpus or None, count, options, claims=self.claims))
+            self.parts, self.claims = claim_gpus(self.gpus or None, count, force=self.force)
         self.ranks = rank_variables([LOCAL] * len(self.parts), {LOCAL: free_ports(len(self.parts) + 2)})
         try:
             super().start(len(self.parts))
@@ -293,6 +293,17 @@ class GpuEngineSetLauncher(LocalEngineSetLauncher):  # type: ignore[misc]
         await asyncio.gather(*(engine.stop() for engine in {**self.launchers, **self.all}.values()))
         if self.claims is not None:
             self.claims.release()
+
+
+def claim_gpus(gpus: str | None, count: int | None, *, force: bool) -> tuple[list[Selection], Claims]:
+    """Pick the GPUs for engines, as `pick` does, and claim them. Return a Selection for each engine."""
+    session = current()
+    claims = Claims("engines", session.access)
+    try:
+        return divide(pick(session, gpus, count, Options(force=force), claims=claims)), claims
+    except BaseException:  # also an interrupt
+        claims.release()
+        raise
 
 
 def own_places() -> list[str]:

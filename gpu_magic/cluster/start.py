@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ipyparallel
 from IPython.core.profiledir import ProfileDir, ProfileDirError
@@ -14,18 +14,12 @@ from traitlets.config import Config
 
 from gpu_magic.cluster.cluster import LONGEST_ERROR, Cluster, Engine, as_line, end_engines
 from gpu_magic.cluster.join import join
-from gpu_magic.cluster.launchers import GpuControllerLauncher, GpuEngineSetLauncher
+from gpu_magic.cluster.launchers import GpuControllerLauncher, GpuEngineSetLauncher, claim_gpus
 from gpu_magic.errors import ClusterError
 from gpu_magic.launch.process import RunFolder
 from gpu_magic.process.session import current
 from gpu_magic.process.view import read_machine
 from gpu_magic.text import shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpu_magic.claims.held import Claims
-    from gpu_magic.gpus.select import Selection
 
 __all__ = ["start_here", "start_profile"]
 
@@ -33,23 +27,24 @@ __all__ = ["start_here", "start_profile"]
 _ANSWER_SECONDS = 5
 
 
-def start_here(parts: Sequence[Selection], claims: Claims) -> Cluster:
-    """Start an engine for each part of a selection. After an error, no process is left."""
-    files = RunFolder()
-    launched = ipyparallel.Cluster(
-        controller=GpuControllerLauncher,
-        engines=GpuEngineSetLauncher,
-        profile_dir=str(files.path),
-        cluster_file="",
-        load_profile=False,
-        shutdown_atexit=False,  # the guardians do it
-        config=Config(GuardedLauncher={"folder": str(files.path)}),
-        log_level=logging.CRITICAL,
-    )
-
+def start_here(gpus: str | None, count: int | None, *, force: bool) -> Cluster:
+    """Start an engine for each GPU. After an error, no process is left."""
+    parts, claims = claim_gpus(gpus, count, force=force)
     with ExitStack() as undo:
+        undo.callback(claims.release)
+        files = RunFolder()
+        launched = ipyparallel.Cluster(
+            controller=GpuControllerLauncher,
+            engines=GpuEngineSetLauncher,
+            profile_dir=str(files.path),
+            cluster_file="",
+            load_profile=False,
+            shutdown_atexit=False,  # the guardians do it
+            config=Config(GuardedLauncher={"folder": str(files.path)}),
+            log_level=logging.CRITICAL,
+        )
         undo.callback(end_engines, launched, files)
-        client = _start(launched, len(parts), undo, parts=list(parts), claims=claims)
+        client = _start(launched, len(parts), undo, parts=parts, claims=claims)
         is_simulated = bool(read_machine(current()).simulated)
         engines = [Engine(number, part.known, is_simulated=is_simulated) for number, part in enumerate(parts)]
         undo.pop_all()

@@ -6,14 +6,10 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpu_magic.claims.held import Claims
 from gpu_magic.cluster.cluster import Cluster, current_cluster, running_cluster, use
 from gpu_magic.errors import ClusterError
-from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import normalize_request
-from gpu_magic.launch.devices import divide, pick
 from gpu_magic.launch.launch import check_count
-from gpu_magic.process.session import current
 from gpu_magic.public import public
 
 if TYPE_CHECKING:
@@ -89,18 +85,9 @@ def cluster(
 
         made = Cluster(gpus, join(gpus))
     else:
-        session = current()
         from gpu_magic.cluster.start import start_here
 
-        claims = Claims("engines", session.access)
-        wanted = None if gpus is None else normalize_request(gpus)
-        try:
-            made = start_here(
-                divide(pick(session, wanted, count, Options(force=force), claims=claims)), claims
-            )
-        except BaseException:  # also an interrupt
-            claims.release()
-            raise
+        made = start_here(None if gpus is None else normalize_request(gpus), count, force=force)
     use(made)
     from gpu_magic.cluster.px import add_px  # loads ipyparallel's magics, and IPython
 
