@@ -272,11 +272,11 @@ def _in_a_shell(error: GpuMagicError) -> str:
     return error.with_table("gpu-magic") if isinstance(error, ChoiceError) else str(error)
 
 
-def _waiting_lines() -> Callable[[Wait[Any]], None]:
+def _waiting_lines() -> Callable[[Wait[Any, Any]], None]:
     """Return a callback that prints the users of the GPUs first and after changes, at most once a minute."""
     said, next_at = "", 0.0
 
-    def show(wait: Wait[Any]) -> None:
+    def show(wait: Wait[Any, Any]) -> None:
         nonlocal said, next_at
         if wait.holders != said and time.monotonic() >= next_at:
             said, next_at = wait.holders, time.monotonic() + 60.0

@@ -115,9 +115,11 @@ class Claims:
         processes cannot miss each other. `waits` is as for `Access.folder`.
         """
         with _lock:
-            before, wanted = self._files.copy(), frozenset(uuids)
+            before, wanted, held = self._files.copy(), frozenset(uuids), self.held
+            if wanted == before.keys() == held:  # nothing changes
+                return ""
             since = {uuid: file.since for uuid, file in before.items()}  # a lost claim keeps its time
-            made = {uuid: OwnFile(uuid, since.get(uuid)) for uuid in wanted - self.held}
+            made = {uuid: OwnFile(uuid, since.get(uuid)) for uuid in wanted - held}
             try:
                 problem = self._publish(made.values(), waits=waits)
                 shared = made if problem is None else {}
@@ -182,16 +184,16 @@ class Claims:
             for file in tuple(self._files.values())[:1]:
                 file.tell(self._is_at_work())
 
-    def pick_in_turn(self, pick: Callable[[Taken], T], *, waits: bool = True) -> T:
+    def pick_in_turn(self, pick: Callable[[], T], *, waits: bool = True) -> T:
         """Call `pick` while no other process of the machine picks, and return its result.
 
-        `pick` gets the claims that `auto` avoids, and claims its devices by `hold` with `alone`. With
-        `waits`, this waits for its turn and between attempts. It raises NotFreeError if other processes
-        claimed the same devices at each attempt.
+        `pick` reads the claims, and claims its devices by `hold` with `alone`. With `waits`, this waits for
+        its turn and between attempts. It raises NotFreeError if other processes claimed the same devices at
+        each attempt.
         """
         for attempt in range(_ATTEMPTS if waits else 1):
             with self._access.turn(_LONGEST_TURN if waits and not attempt else 0), suppress(PickedTwiceError):
-                return pick(self.taken())
+                return pick()
             if waits:
                 time.sleep(_random.uniform(0, _BETWEEN))
         who = "other processes are claiming the same GPUs"

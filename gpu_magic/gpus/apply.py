@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import ChoiceError, GpuMagicError, NotFreeError
 from gpu_magic.frameworks import imported
+from gpu_magic.frameworks.base import MemorySettings
 from gpu_magic.gpus.choice import Choice, TooLate
 from gpu_magic.gpus.options import Options, plan_memory
 from gpu_magic.gpus.request import Auto, Named, Nothing, Reset, parse
@@ -19,11 +21,10 @@ from gpu_magic.gpus.select import Selection, select, select_among
 from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.option_table import CHOICE
 from gpu_magic.process.drivers import State
-from gpu_magic.process.environment import variables_now
 from gpu_magic.process.guard import judge_process, runtime_of
 from gpu_magic.process.mask import NAMES, names_of, write
 from gpu_magic.process.session import current
-from gpu_magic.process.view import read_for_auto, read_machine
+from gpu_magic.process.view import Snapshot, read_for_auto, read_machine
 from gpu_magic.process.visible import read_visible
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.processes.tasks import tasks
@@ -31,17 +32,15 @@ from gpu_magic.restart.saved import take
 from gpu_magic.text import listed, shortened, with_full_stop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from gpu_magic.claims.held import Taken
-    from gpu_magic.devices.model import Device, Inventory, Unknown
-    from gpu_magic.frameworks.base import MemorySettings
+    from gpu_magic.devices.model import Device, Unknown
     from gpu_magic.gpus.request import Request
-    from gpu_magic.process.guard import Guard
     from gpu_magic.process.session import Session
 
-__all__ = ["apply", "narrow", "resume"]
+__all__ = ["Asked", "apply", "claims_against", "commit", "decide", "log_refusal", "narrow", "resume"]
 
 _PLAIN = Options()
 # They keep the number of GPUs that they found, without a sign that they looked (CuPy: CUDA's runtime).
@@ -54,83 +53,93 @@ class _StartedMeanwhileError(Exception):
     """While a choice took effect, another thread has started CUDA with other devices."""
 
 
-def apply(
-    session: Session,
-    text: str,
-    options: Options = _PLAIN,
-    *,
-    dry_run: bool = False,
-    inventory: Inventory | None = None,
-    in_turn: Callable[[Inventory], Inventory] | None = None,
-    preferred: frozenset[str] = frozenset(),
-    is_start: bool = False,
-) -> Choice:
+class Asked(NamedTuple):
+    """What is asked for: a request with its options, and the text after `%gpus`."""
+
+    request: Request
+    options: Options
+    typed: str
+    preferred: frozenset[str] = frozenset()  # devices that `auto` picks first among equals, by identity
+
+    @property
+    def must_be_unclaimed(self) -> bool:
+        """Whether no other process may have claimed the devices."""
+        return isinstance(self.request, Auto) or self.options.only_free
+
+    def is_like(self, other: object) -> bool:
+        """Return whether this asks for the same GPUs as another choice."""
+        if not isinstance(other, Asked):
+            return False
+        return (self.request, self.options.filters) == (other.request, other.options.filters)
+
+
+class Outcome(enum.Enum):
+    """What a choice comes to in this process."""
+
+    NEW = "new"  # it can take effect
+    KEPT = "kept"  # CUDA has started with exactly these devices
+    TOO_LATE = "too late"  # CUDA has started with other devices
+
+
+class Decision(NamedTuple):
+    """What a choice would do on the machine of a snapshot."""
+
+    asked: Asked
+    snapshot: Snapshot
+    selection: Selection
+    memory: MemorySettings | None  # None: the options ask for none
+    outcome: Outcome
+
+
+def apply(session: Session, text: str, options: Options = _PLAIN, *, dry_run: bool = False) -> Choice:
     """Make CUDA see the GPUs that are typed after `%gpus`, if that can still take effect.
 
-    Among equal GPUs, `auto` picks preferred UUIDs first. When a kernel starts (`is_start`), it looks once.
-
-    A wait passes the machine that it has just read, and `in_turn`, which adds claims on the GPUs that are
-    left to earlier waits. It raises ChoiceError for GPUs that cannot be chosen, and changes nothing.
+    It raises ChoiceError for GPUs that cannot be chosen, and changes nothing.
     """
-    request = parse(text)  # a text that cannot be parsed can be anything, so it is not logged
-    is_wait = inventory is not None
-    is_auto = isinstance(request, Auto)
-    is_alone = is_auto or options.only_free
-    choose = partial(
-        _apply, session, text, request, options, dry_run=dry_run, preferred=preferred, is_start=is_start
-    )
+    asked = Asked(parse(text), options, text)
 
-    def pick(taken: Taken) -> Choice:
-        # Claims for this process's own commands keep only `auto` away, not numbers.
-        there = machine.with_claims(taken if is_auto else session.claims.others())
-        try:
-            return choose(in_turn(there) if in_turn else there)
-        except NotFreeError as error:
-            # An error about named GPUs already has the advice.
-            raise (error.or_wait() if is_auto and not is_wait else error) from None
+    def pick() -> Choice:
+        there = machine.with_claims(claims_against(session, asked.request))
+        return commit(session, decide(asked, Snapshot.of(session, there)), dry_run=dry_run)
 
     try:
         with session.access.opened():
             if not dry_run:
                 session.renew_claims()
-            if inventory is None:
-                looks_again = is_alone and not is_start
-                inventory = read_for_auto(session) if looks_again else read_machine(session)
-            machine = inventory
-            if not is_alone:
-                choice = choose(machine)
-            elif dry_run:
-                choice = pick(session.claims.taken())
-            else:
-                choice = session.claims.pick_in_turn(pick, waits=not is_wait)
+            if not asked.must_be_unclaimed:
+                snapshot = Snapshot.of(session, read_machine(session))
+                return commit(session, decide(asked, snapshot), dry_run=dry_run)
+            machine = read_for_auto(session)
+            return pick() if dry_run else session.claims.pick_in_turn(pick)
     except ChoiceError as error:
-        if not dry_run and not (is_wait and isinstance(error, NotFreeError)):
-            _log.info("Not chosen: %s", error)
-        raise
-    if not dry_run:
-        _log.info("%s%s", choice.log_line, ", with --force" if options.force else "")
-    return choice
+        if isinstance(error, NotFreeError) and isinstance(asked.request, Auto):
+            error = error.or_wait()  # an error about named GPUs already has the advice
+        if not dry_run:
+            log_refusal(error)
+        raise error from None
 
 
-def _apply(
-    session: Session,
-    text: str,
-    request: Request,
-    options: Options,
-    inventory: Inventory,
-    *,
-    dry_run: bool,
-    preferred: frozenset[str],
-    is_start: bool,
-) -> Choice:
-    """Apply a parsed request to one reading of the machine. The caller logs the result."""
-    guard = judge_process(inventory, cuda_watch.look())
-    is_simulated, is_reset = bool(inventory.simulated), isinstance(request, Reset)
+def log_refusal(error: ChoiceError) -> None:
+    """Log why a choice is refused. A text that cannot be parsed can be anything, so it is not logged."""
+    _log.info("Not chosen: %s", error)
+
+
+def claims_against(session: Session, request: Request) -> Taken:
+    """Return the claims that keep a request away. Those for this process's commands keep only `auto` away."""
+    return session.claims.taken() if isinstance(request, Auto) else session.claims.others()
+
+
+def decide(asked: Asked, snapshot: Snapshot) -> Decision:
+    """Return what a choice would do. It asks nothing and changes nothing.
+
+    It raises ChoiceError for GPUs that cannot be chosen.
+    """
+    request, options = asked.request, asked.options
+    guard, is_reset = snapshot.guard, isinstance(request, Reset)
     is_kept = guard.state is State.FROZEN and guard.is_known and len(guard.known) == len(guard.devices)
-    if is_kept and isinstance(request, Auto) and (request, options.filters) == session.chosen:
+    if is_kept and isinstance(request, Auto) and asked.is_like(snapshot.chosen):
         # `auto` could pick other GPUs now, but running the cell again asks for nothing new.
-        variables = variables_now().named(names_of(guard.vendor)[:2])
-        kept = Selection(guard.known, variables, (), guard.vendor)
+        kept = Selection(guard.known, snapshot.now.named(names_of(guard.vendor)[:2]), (), guard.vendor)
         has_uuids = all(device.uuid is not UNKNOWN for device in guard.known)
         selection = kept.with_mask(write(guard.known, by_uuid=True)) if has_uuids else kept
         is_same = True
@@ -139,44 +148,57 @@ def _apply(
         is_too_late = isinstance(request, Named) and not guard.can_change
         selection = select(
             request,
-            inventory,
-            session.inherited,
+            snapshot.machine,
+            snapshot.inherited,
             options.without("only_free") if is_too_late else options,
-            grant=session.grant,
-            held=session.claims.held | preferred,
-            by=session.by,
+            grant=snapshot.grant,
+            held=snapshot.claimed | asked.preferred,
+            by=snapshot.by,
         )
-        never_chosen = is_reset and session.chosen is None and variables_now() == session.inherited
+        never_chosen = is_reset and snapshot.chosen is None and snapshot.now == snapshot.inherited
         is_same = is_kept and (never_chosen or _are_same(selection.devices, guard.known))
     memory = plan_memory(selection.known, growth=options.growth, limit=options.memory_limit)
+    outcome = Outcome.NEW if guard.can_change else Outcome.KEPT if is_same else Outcome.TOO_LATE
+    return Decision(asked, snapshot, selection, memory, outcome)
+
+
+def commit(session: Session, decision: Decision, *, dry_run: bool = False) -> Choice:
+    """Make a decision take effect if it is not too late, and log it. A dry run changes nothing.
+
+    It raises ChoiceError, and changes nothing, if it is too late for the memory settings, if a framework
+    fails, or if a task in the background uses a GPU.
+    """
+    asked, snapshot, selection, memory, outcome = decision
+    guard, is_reset = snapshot.guard, isinstance(asked.request, Reset)
     if memory:
         session.settings.check(memory)
-    choose = partial(Choice, is_simulated=is_simulated)
-    take_effect = partial(_take_effect, session, request, options, memory, inventory=inventory)
-    if guard.can_change:
-        notes = _doubts(guard, selection, has_frameworks=not (is_simulated or is_start))
-        selection = replace(selection, notes=(*selection.notes, *notes))
-        if not dry_run:
-            _check_background(selection)
-            try:
-                selection = take_effect(selection, is_new=True)
-            except _StartedMeanwhileError:
-                again = partial(_apply, session, text, request, options, inventory, preferred=preferred)
-                return again(dry_run=False, is_start=is_start)
-        return choose(selection, not dry_run, dry_run, is_reset=is_reset, memory=str(memory))
-    if is_same:
+    choose = partial(Choice, is_simulated=bool(snapshot.simulated))
+    if outcome is Outcome.TOO_LATE:
+        too_late = TooLate(guard, selection.known, "" if is_reset else asked.typed.strip(), asked.options)
+        choice = choose(selection, False, dry_run, is_reset=is_reset, too_late=too_late)
+    elif outcome is Outcome.KEPT:
         kept = replace(selection, devices=guard.known, notes=())
-        kept = _as_cuda_has_it(kept, inventory, dry_run=dry_run)
+        kept = _as_cuda_has_it(kept, snapshot, dry_run=dry_run)
         if not dry_run:
-            kept = take_effect(kept, is_new=False)
-        return choose(kept, is_applied=True, is_dry_run=dry_run and bool(memory), memory=str(memory))
-    too_late = TooLate(guard, selection.known, "" if is_reset else text.strip(), options)
-    return choose(selection, is_applied=False, is_dry_run=dry_run, is_reset=is_reset, too_late=too_late)
+            kept = _take_effect(session, decision._replace(selection=kept))
+        choice = choose(kept, True, dry_run and bool(memory), memory=str(memory or ""))
+    else:
+        selection = replace(selection, notes=(*selection.notes, *_doubts(snapshot, selection)))
+        if not dry_run:
+            _check_background(selection, snapshot)
+            try:
+                selection = _take_effect(session, decision._replace(selection=selection))
+            except _StartedMeanwhileError:
+                return commit(session, decide(asked, Snapshot.of(session, snapshot.machine)))
+        choice = choose(selection, not dry_run, dry_run, is_reset=is_reset, memory=str(memory or ""))
+    if not dry_run and _log.isEnabledFor(logging.INFO):
+        _log.info("%s%s", choice.log_line, ", with --force" if asked.options.force else "")
+    return choice
 
 
-def _check_background(selection: Selection) -> None:
+def _check_background(selection: Selection, snapshot: Snapshot) -> None:
     """Raise ChoiceError if a task in the background uses a GPU and the choice changes a variable."""
-    if selection.variables == variables_now().named(tuple(selection.variables)):
+    if selection.variables == snapshot.now.named(tuple(selection.variables)):
         return
     for task in tasks:
         if task.is_running and task.gpus:
@@ -186,61 +208,52 @@ def _check_background(selection: Selection) -> None:
             )
 
 
-def _take_effect(
-    session: Session,
-    request: Request,
-    options: Options,
-    memory: MemorySettings,
-    selection: Selection,
-    *,
-    inventory: Inventory,
-    is_new: bool,
-) -> Selection:
+def _take_effect(session: Session, decision: Decision) -> Selection:
     """Claim exactly the chosen devices, and set the variables and the memory settings.
 
     It returns the selection, with a note if other users cannot see the claims. It raises an error and changes
     nothing if a framework fails, if another process has claimed a device that must be unclaimed
     (PickedTwiceError), or if another thread has started CUDA with other devices (_StartedMeanwhileError).
     """
-    claims, ours, changes = session.claims, session.environment, is_new or selection.notes
+    asked, snapshot, selection, memory, outcome = decision
+    claims, ours, is_new = session.claims, session.environment, outcome is Outcome.NEW
     found: list[tuple[Mapping[str, str | None], Iterable[str]]] = []
     with defer_interrupts(), session.choosing, ExitStack() as undo:
         # Each choice replaces all memory settings of earlier choices.
         if memory or "settings" in vars(session):
             others, before = [name for name in ours.names if name not in NAMES], session.settings.memory
-            found.append((session.settings.limit(memory), others))
+            found.append((session.settings.limit(memory or MemorySettings()), others))
             undo.callback(session.settings.limit, before)
-        is_claimed, held = claims.are_wanted and not isinstance(request, Reset), claims.held
-        is_alone = is_new and (isinstance(request, Auto) or options.only_free)
-        problem = claims.hold(_identities(selection.known) if is_claimed else (), alone=is_alone)
+        is_claimed, held = claims.are_wanted and not isinstance(asked.request, Reset), claims.held
+        uuids = _identities(selection.known)
+        problem = claims.hold(uuids if is_claimed else (), alone=is_new and asked.must_be_unclaimed)
         undo.callback(claims.hold, held)
-        if changes:
+        if is_new or selection.notes:
             found.append((selection.variables, NAMES))
         undo.callback(ours.savepoint({*NAMES, *ours.names, *(one for names, _ in found for one in names)}))
         for variables, names in found:
             ours.restore([name for name in names if name in ours and name not in variables])
             for name, value in variables.items():
                 ours.set(name, value)
-        if is_new and (state := cuda_watch.look()) is State.FROZEN:
-            guard = judge_process(inventory, state)
-            if guard.uuids != _identities(selection.known):
-                raise _StartedMeanwhileError
+        has_started = is_new and cuda_watch.look() is State.FROZEN
+        if has_started and judge_process(snapshot.machine, State.FROZEN).uuids != uuids:
+            raise _StartedMeanwhileError
         undo.pop_all()
         note = session.note_on_claims(problem)
         if note and is_claimed and selection.known:
             selection = replace(selection, notes=(*selection.notes, note))
         if is_new:
-            session.chosen = request, options.filters
+            session.chosen = asked
     return selection
 
 
-def _as_cuda_has_it(had: Selection, inventory: Inventory, *, dry_run: bool) -> Selection:
+def _as_cuda_has_it(had: Selection, snapshot: Snapshot, *, dry_run: bool) -> Selection:
     """Return what a process has, with its variables, or with corrected ones if they mean other GPUs.
 
     A variable that was changed after CUDA has read it misleads frameworks and new processes.
     """
-    variables, name = variables_now(), names_of(had.vendor)[0]
-    now = read_visible(variables, inventory).devices
+    variables, name = snapshot.now, names_of(had.vendor)[0]
+    now = read_visible(variables, snapshot.machine).devices
     if now is UNKNOWN or _are_same(now, had.known):
         return replace(had, variables=variables.named(tuple(had.variables)))
     mask = variables.named((name,))[name]
@@ -262,8 +275,8 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
         raise ChoiceError(
             f"--in-process sets neither CUDA_VISIBLE_DEVICES nor memory limits. Omit {listed(given)}."
         )
-    inventory = read_machine(session)
-    guard = judge_process(inventory, cuda_watch.look())
+    snapshot = Snapshot.of(session, read_machine(session))
+    inventory, guard = snapshot.machine, snapshot.guard
     runtime = guard.runtime
     if guard.state is State.FORKED:
         raise ChoiceError(f'{guard}. Start workers with the "spawn" method.')
@@ -283,7 +296,7 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
     if not dry_run:
         settings = session.settings
         results = settings.narrow(ordinals) if wanted else settings.widen()
-    variables = variables_now().named(names_of(inventory.vendor))
+    variables = snapshot.now.named(names_of(snapshot.machine.vendor))
     choice = Choice(
         Selection(wanted, variables, (), guard.vendor),
         is_applied=not dry_run,
@@ -313,11 +326,11 @@ def resume(file: Path) -> str:
     return f"Applied the choice from before the restart:\n{choice}"
 
 
-def _doubts(guard: Guard, selection: Selection, *, has_frameworks: bool) -> Iterator[str]:
+def _doubts(snapshot: Snapshot, selection: Selection) -> Iterator[str]:
     """Yield the warnings that a choice may have no effect in this process, a framework or a child."""
+    guard, variables = snapshot.guard, snapshot.now
     if guard.state in (State.BROKEN, State.UNCLEAR):
         yield f"{guard}."
-    variables = variables_now()
     # The default start method on Linux from Python 3.14 on. The server's children get its variables.
     server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
     has_server = getattr(server, "_forkserver_pid", None) is not None
@@ -326,7 +339,7 @@ def _doubts(guard: Guard, selection: Selection, *, has_frameworks: bool) -> Iter
             "multiprocessing's fork server has already started. Its processes keep the earlier GPUs: use the "
             'start method "spawn".'
         )
-    if selection.known and has_frameworks:  # no framework can use a simulated GPU
+    if selection.known and not snapshot.simulated:  # no framework can use a simulated GPU
         was_hidden = guard.state is State.LIVE and str(variables.mask).strip() in ("", "-1")
         yield from _of_frameworks(selection, was_hidden=was_hidden and selection.vendor == "nvidia")
 

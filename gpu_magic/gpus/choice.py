@@ -253,8 +253,8 @@ def _others_on(device: Device) -> Iterator[str]:
     """Yield the other users and programs of a device, a sentence each without its full stop."""
     users = () if device.status.users is UNKNOWN else device.status.users
     others = [process for process in users if process.is_this_process is not True]
-    for line in map(ProcessNames(others).line, others):
-        yield f"{device.label} is in use by {line}"
+    if others:
+        yield from (f"{device.label} is in use by {line}" for line in map(ProcessNames(others).line, others))
     if not users and device.is_busy is True:
         yield f"{device.label} is in use (owner unknown)"
     for claim in device.status.claims:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpu_magic.gpus.wait import Waiting
     from gpu_magic.process.guard import Guard
 
-__all__ = ["choose", "gpus", "guard", "told", "wait_for"]
+__all__ = ["choose", "gpus", "guard", "wait_for"]
 
 
 @public
@@ -140,7 +140,9 @@ def choose(
         from gpu_magic.panel.widget import restart_with_choice
 
         restart_with_choice(choice.too_late, dry_run=choice.is_dry_run)
-    return told(choice, strict=strict, caller=_line(sys._getframe(2)))  # noqa: SLF001 - 1 is `public`
+    if choice.too_late:
+        _refuse(choice, _line(sys._getframe(2)), strict=strict)  # noqa: SLF001 - 1 is `public`
+    return choice
 
 
 def _line(frame: FrameType) -> tuple[str, int, str]:
@@ -148,14 +150,12 @@ def _line(frame: FrameType) -> tuple[str, int, str]:
     return frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__", "")
 
 
-def told(choice: Choice, *, strict: bool, caller: tuple[str, int, str]) -> Choice:
-    """Return a choice, and warn or raise if it came too late."""
-    if choice.too_late and strict:
+def _refuse(choice: Choice, caller: tuple[str, int, str], *, strict: bool = False) -> None:
+    """Warn or raise because a choice came too late."""
+    if strict:
         raise CudaInitializedError(choice.refusal)
-    if choice.too_late:
-        # Without a registry, Python shows the warning at every call, not only at the first from a line.
-        warnings.warn_explicit(choice.refusal, CudaInitializedWarning, *caller)
-    return choice
+    # Without a registry, Python shows the warning at every call, not only at the first from a line.
+    warnings.warn_explicit(choice.refusal, CudaInitializedWarning, *caller)
 
 
 @public
@@ -211,4 +211,7 @@ def wait_for(
 
 @public
 async def _awaited(waiting: Waiting, caller: tuple[str, int, str]) -> Choice:
-    return told(await waiting.wait_async(), strict=False, caller=caller)
+    choice = await waiting.wait_async()
+    if choice.too_late:
+        _refuse(choice, caller)
+    return choice

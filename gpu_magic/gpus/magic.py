@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from IPython.display import display
 
-import gpu_magic
 from gpu_magic.errors import CudaInitializedWarning
+from gpu_magic.gpus.choose import choose, gpus
 from gpu_magic.gpus.request import is_request, normalize_request
 from gpu_magic.shell.arguments import read, refuse_name
 from gpu_magic.shell.extension import magics_of
@@ -50,14 +51,14 @@ class GpusMagic:
         request = options.pop("request")
         refuse_name(self._shell, "%gpus", request, is_request)
         if not request:
-            display(gpu_magic.gpus())
+            display(gpus())
             return
         options["strict"] |= is_strict
         with warnings.catch_warnings():
             # The refusal is shown below, so that the user's filters cannot hide it.
             warnings.simplefilter("ignore", CudaInitializedWarning)
-            with waiting_line() as show:
-                choice = gpu_magic.choose(request, on_wait=show, **options)
+            with waiting_line() if options["wait"] else nullcontext() as show:
+                choice = choose(request, on_wait=show, **options)
         if choice.too_late:
             display(choice.too_late)
         else:

@@ -146,13 +146,15 @@ def split_request(typed: str) -> tuple[str, Options]:
     return devices, Options(**values)
 
 
-def plan_memory(devices: tuple[Device, ...], *, growth: bool, limit: str | int | None) -> MemorySettings:
-    """Return the settings of `--growth` and `--memory-limit` for the chosen devices.
+def plan_memory(
+    devices: tuple[Device, ...], *, growth: bool, limit: str | int | None
+) -> MemorySettings | None:
+    """Return the settings of `--growth` and `--memory-limit` for the chosen devices. None without them.
 
     It raises ChoiceError without a device, or if the limit is not a size, is too small, or exceeds a device.
     """
     if not growth and limit is None:
-        return MemorySettings()
+        return None
     if not devices:
         asked = "--growth" if limit is None else f"--memory-limit {limit}"
         raise ChoiceError(f"{asked} needs GPUs. Try %gpus all {asked}")

@@ -152,6 +152,8 @@ def select_among(
 
 def check_options(request: Request, options: Options, vendor: Vendor = "nvidia") -> None:
     """Raise ChoiceError if a request does not go with its options."""
+    if options == _DEFAULTS:
+        return
     order = options.order
     if order and vendor == "amd":
         raise ChoiceError("--order sets CUDA_DEVICE_ORDER, which AMD's GPUs do not follow. Omit it.")

@@ -8,33 +8,37 @@ import time
 from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gpu_magic.claims.held import Place
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import ChoiceError, NotFreeError, show_as
-from gpu_magic.gpus.apply import apply
+from gpu_magic.gpus.apply import Asked, claims_against, commit, decide, log_refusal
 from gpu_magic.gpus.request import Auto, Named, parse
-from gpu_magic.gpus.select import select, would_do
+from gpu_magic.gpus.select import would_do
 from gpu_magic.process.drivers import probe
 from gpu_magic.process.find import find
 from gpu_magic.process.pace import paced
-from gpu_magic.process.view import read_for_auto
+from gpu_magic.process.view import Snapshot, read_for_auto, read_machine
 from gpu_magic.text import counted, listed, shortened, simulated_mark, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
     from gpu_magic.claims.folder import Found
+    from gpu_magic.claims.held import Taken
     from gpu_magic.devices.model import Claim, Device, Inventory
+    from gpu_magic.gpus.apply import Decision
     from gpu_magic.gpus.choice import Choice
     from gpu_magic.gpus.options import Options
+    from gpu_magic.process.drivers import State
     from gpu_magic.process.session import Session
 
-__all__ = ["InTurn", "Turns", "Wait", "Waiting", "Wanted"]
+__all__ = ["Turns", "Wait", "Waiting", "Wanted"]
 
+D = TypeVar("D")
 T = TypeVar("T")
-InTurn: TypeAlias = "Callable[[Inventory], Inventory]"  # as for `apply`
 
 # Seconds between two looks: short at first, for a user who watches, then longer, to spare the machine.
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
@@ -45,7 +49,7 @@ _LONGEST_LEFT = _LONGEST_PAUSE + 5.0
 _log = logging.getLogger("gpu_magic.process")
 
 
-class Wait(Generic[T]):
+class Wait(Generic[D, T]):
     """One wait for GPUs, in turn. `str` returns a line: who holds them, the time so far, and the next look.
 
     After a look, `wanted` has the GPUs in words, and `holders` who has them.
@@ -56,9 +60,12 @@ class Wait(Generic[T]):
         Without `min_free`, the wait is for GPUs that nobody uses or claims.
     seconds
         How long to wait. None: without a limit.
-    attempt
-        Returns the result, given the options, the machine that was read, and `in_turn`. With None in place of
-        `in_turn`, it only tries.
+    claims
+        Returns the claims that keep the request away.
+    decide
+        Returns a decision for the options on a machine with these claims, or raises ChoiceError.
+    commit
+        Makes a decision take effect, and returns the result.
 
     """
 
@@ -68,11 +75,15 @@ class Wait(Generic[T]):
         request: Auto | Named,
         options: Options,
         seconds: float | None,
-        attempt: Callable[[Options, Inventory, InTurn | None], T],
+        *,
+        claims: Callable[[], Taken],
+        decide: Callable[[Options, Inventory], D],
+        commit: Callable[[D], T],
     ) -> None:
         self._session, self._request, self._given = session, request, options
         self._options = options._replace(only_free=options.only_free or options.min_free is None)
-        self._seconds, self._attempt, self._began = seconds, attempt, time.monotonic()
+        self._claims, self._decide, self._commit = claims, decide, commit
+        self._seconds, self._began = seconds, time.monotonic()
         self._pause = paced(_FIRST_PAUSE)
         self._place, self._turns, self._wants = Place(session.access), Turns(), ""
         self.wanted = self.holders = ""
@@ -94,7 +105,7 @@ class Wait(Generic[T]):
             return pause
         return max(0.0, min(pause, self._began + self._seconds - time.monotonic()))
 
-    def wait(self, show: Callable[[Wait[T]], object]) -> T:
+    def wait(self, show: Callable[[Wait[D, T]], object]) -> T:
         """Wait, and return the result. After each look without success, call `show` with this wait.
 
         It raises ChoiceError if the time is over, or if these GPUs can never be chosen.
@@ -137,26 +148,38 @@ class Wait(Generic[T]):
         others = set(uuids) - session.claims.held
         return self._turns.leave(self._place.ahead(), machine, others, time.monotonic())
 
-    def _look(self, inventory: Inventory) -> T | None:
-        """Return the result if an attempt succeeds now. Else join the line and return None.
+    def _look(self, machine: Inventory) -> T | None:
+        """Return the result if the GPUs can be had now. Else join the line and return None.
 
         It raises ChoiceError if the GPUs can never be chosen, or if the time is over.
         """
+        self._session.renew_claims()
         never: ChoiceError | None = None
         try:
-            return self._attempt(self._options, inventory, self.in_turn)
+            return self._pick(lambda: self.in_turn(machine.with_claims(self._claims())))
         except NotFreeError as error:
-            self._note(inventory, error.holders)
+            self._note(machine, error.holders)
         except ChoiceError as error:
             never = error
         if never:
-            self._attempt(self._given, inventory, None)  # raises the error for the options as typed
+            self._decide(self._given, machine)  # raises the error for the options as typed
             raise never
         if self._seconds is not None and time.monotonic() - self._began >= self._seconds:
             waited, what, holders = time_text(self._seconds), self.wanted, self.holders
             _log.info("Timed out after %s waiting for %s: %s", waited, what, holders)
             raise NotFreeError(f"Timed out after {waited} waiting for {what}: {holders}.", holders)
         return None
+
+    def _pick(self, see: Callable[[], Inventory]) -> T:
+        """Decide and commit on the machine that `see` returns while no other process picks."""
+        try:
+            return self._session.claims.pick_in_turn(
+                lambda: self._commit(self._decide(self._options, see())), waits=False
+            )
+        except ChoiceError as error:
+            if not isinstance(error, NotFreeError):
+                log_refusal(error)
+            raise
 
     def _note(self, inventory: Inventory, holders: str) -> None:
         """Note what it waits for (`2 free GPUs`, `GPU 1 and GPU 3`) and the holders. If any, get in line."""
@@ -183,44 +206,61 @@ def _changing_nothing() -> Iterator[None]:
         raise
 
 
-class Waiting(Wait["Choice"]):
+class Waiting(Wait["Decision", "Choice"]):
     """A wait that then chooses the GPUs in this process. `text` is as typed after `%gpus`."""
 
     def __init__(self, session: Session, text: str, options: Options, seconds: float | None) -> None:
-        request = parse(text)
+        request, self._text = parse(text), text
         if not isinstance(request, Auto | Named):
             ways = f"auto:2{options} --wait 30m or 1,3 --wait 30m"
             raise ChoiceError(f"--wait goes with auto or GPU numbers. Try {ways}")
+        super().__init__(
+            session,
+            request,
+            options,
+            seconds,
+            claims=partial(claims_against, session, request),
+            decide=self._decide_here,
+            commit=partial(commit, session),
+        )
 
-        def attempt(options: Options, inventory: Inventory, in_turn: InTurn | None) -> Choice:
-            if in_turn is None:
-                return apply(session, text, options, dry_run=True, inventory=inventory)
-            if probe().can_change:  # if not, waiting does not help
-                return apply(session, text, options, inventory=inventory, in_turn=in_turn)
-            with suppress(NotFreeError):  # succeeds if the same GPUs were chosen before
-                return apply(session, text, options, inventory=inventory)
-            return apply(session, text, options.without("only_free"), inventory=inventory)
-
-        super().__init__(session, request, options, seconds, attempt)
+    def in_turn(self, machine: Inventory) -> Inventory:
+        """Return the machine with claims on the GPUs that are left to earlier waits, if waiting helps."""
+        return super().in_turn(machine) if probe().can_change else machine
 
     def look(self) -> bool:
-        """Return whether an attempt would end the wait now. Can be called on any thread.
+        """Return whether `choose` would end the wait now. Can be called on any thread.
 
         It chooses nothing, and raises ChoiceError if the GPUs can never be chosen.
         """
-        if not probe().can_change:
+        state, holders = probe(), ""
+        if not state.can_change:
             return True
-        session, holders = self._session, ""
-        inventory = read_for_auto(session)
-        if isinstance(self._request, Auto):
-            inventory = inventory.with_claims(session.claims.taken())
-        there, held = self.in_turn(inventory), session.claims.held
+        machine = read_for_auto(self._session)
         try:
-            select(self._request, there, session.inherited, self._options, grant=session.grant, held=held)
+            there = self.in_turn(machine.with_claims(self._claims()))
+            self._decide_here(self._options, there, state)
         except NotFreeError as error:
             holders = error.holders
-        self._note(inventory, holders)
+        self._note(machine, holders)
         return not holders
+
+    def choose(self) -> Choice:
+        """Choose once `look` has returned True. It raises NotFreeError if another process was faster.
+
+        One reading is enough after the wait. A longer look would delay the next cell.
+        """
+        machine = read_machine(self._session)
+        return self._pick(lambda: machine.with_claims(self._claims()))
+
+    def _decide_here(self, options: Options, machine: Inventory, state: State | None = None) -> Decision:
+        asked = Asked(self._request, options, self._text)
+        snapshot = Snapshot.of(self._session, machine, state)
+        if not snapshot.guard.can_change:  # waiting does not help
+            with suppress(NotFreeError):  # succeeds if the same GPUs were chosen before
+                return decide(asked, snapshot)
+            asked = asked._replace(options=options.without("only_free"))
+        return decide(asked, snapshot)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.problems import Cause, GpuCause
 from gpu_magic.errors import ChoiceError, GpuMagicError, NotFreeError
-from gpu_magic.gpus.apply import apply
+from gpu_magic.gpus.apply import Asked, apply, claims_against, commit, decide, log_refusal
 from gpu_magic.gpus.auto import held_by
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import Auto, Reset, normalize_request, parse
@@ -23,7 +23,7 @@ from gpu_magic.option_table import CHOICE, Kind
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.mask import MASK
 from gpu_magic.process.session import current
-from gpu_magic.process.view import read_machine
+from gpu_magic.process.view import Snapshot, read_machine
 from gpu_magic.restart.saved import remember, remembered
 from gpu_magic.shell.arguments import read
 from gpu_magic.shell.extension import print_in_first_cell
@@ -32,6 +32,7 @@ from gpu_magic.text import listed, nearest_option, shortened, simulated_title
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gpu_magic.devices.model import Inventory
     from gpu_magic.gpus.choice import Choice
     from gpu_magic.process.session import Session
 
@@ -90,10 +91,10 @@ def _choose(session: Session, typed: str) -> Iterator[str]:
         yield f"Ignored the notebook's metadata: {error}"
     before = remembered()
     try:
-        _wait_for_driver(session)
+        machine = _machine_once_started(session)
         request, options = asked or read_request(typed)
         typed = f"{request}{options.without('only_free')}"
-        choice = apply(session, request, options, preferred=before, is_start=True)
+        choice = _pick(session, Asked(parse(request), options, request, preferred=before), machine)
     except NotFreeError as error:
         holders = f"GPU {request} ({error.holders})" if request.isdecimal() else error.holders
         yield f"This kernel started without a GPU. Not free: {holders}. To wait: %gpus {typed} --wait 30m"
@@ -103,7 +104,7 @@ def _choose(session: Session, typed: str) -> Iterator[str]:
         if choice.too_late:
             yield str(choice.too_late)
         elif isinstance(parse(request), Auto):
-            yield from _changed(session, choice, before)
+            yield from _changed(machine, choice, before)
             remember(choice.devices)
         else:
             yield from choice.warnings
@@ -114,22 +115,36 @@ def _choose(session: Session, typed: str) -> Iterator[str]:
         session.environment.set(MASK, "")
 
 
-def _wait_for_driver(session: Session) -> None:
-    """Wait until the driver has started. Without persistence mode, it starts with its first user."""
+def _pick(session: Session, asked: Asked, machine: Inventory) -> Choice:
+    """Choose by one look at the machine, because three would delay the start."""
+
+    def pick() -> Choice:
+        there = machine.with_claims(claims_against(session, asked.request))
+        return commit(session, decide(asked, Snapshot.of(session, there)))
+
+    try:
+        return session.claims.pick_in_turn(pick)
+    except ChoiceError as error:
+        log_refusal(error)
+        raise
+
+
+def _machine_once_started(session: Session) -> Inventory:
+    """Read the machine when the driver has started. Without persistence mode, its first user starts it."""
     end = time.monotonic() + _DRIVER_SECONDS
-    while time.monotonic() < end:
-        machine = session.reader.inventory()
+    while True:
+        machine = read_machine(session)
         is_hanging = machine.problem is not None and machine.problem.cause is Cause.HUNG
-        if not is_hanging and GpuCause.HUNG not in [gpu.problem.cause for gpu in machine if gpu.problem]:
-            return
+        is_hanging |= GpuCause.HUNG in [gpu.problem.cause for gpu in machine if gpu.problem]
+        if not is_hanging or time.monotonic() >= end:
+            return machine
         time.sleep(_LOOK_SECONDS)
 
 
-def _changed(session: Session, choice: Choice, before: frozenset[str]) -> Iterator[str]:
+def _changed(machine: Inventory, choice: Choice, before: frozenset[str]) -> Iterator[str]:
     """Yield which GPUs a restarted kernel has lost, and who has them now."""
     lost = before - {device.identity for device in choice.devices}
-    there = [device for device in read_machine(session).devices if device.identity in lost] if lost else ()
-    if there:
+    if there := [device for device in machine.devices if device.identity in lost]:
         had = listed(f"{device.label} ({held_by(device) or 'not free'})" for device in there)
         now = listed(device.label for device in choice.devices)
         yield f"Before its restart this kernel had {had}. Now it has {now}."

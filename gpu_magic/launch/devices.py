@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import UNKNOWN, Gpu
@@ -20,10 +21,9 @@ from gpu_magic.text import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpu_magic.claims.held import Claims, Taken
+    from gpu_magic.claims.held import Claims
     from gpu_magic.devices.model import Device, Inventory
     from gpu_magic.gpus.request import Request
-    from gpu_magic.gpus.wait import InTurn
     from gpu_magic.process.session import Session
 
 __all__ = ["NoGpusError", "divide", "inherit", "pick"]
@@ -66,7 +66,7 @@ def pick(
     *,
     claims: Claims | None = None,
     wait: str | float | None = None,
-    on_wait: Callable[[Wait[Selection]], object] = str,
+    on_wait: Callable[[Wait[Selection, Selection]], object] = str,
 ) -> Selection:
     """Return the GPUs for a command. `gpus` is as typed after `%gpus`. None: this process's visible GPUs.
 
@@ -94,11 +94,15 @@ def pick(
     if not isinstance(request, Auto | Named):
         raise LaunchError("--wait goes with auto or GPU numbers. Try --gpus auto:2 --wait 30m")
 
-    def attempt(options: Options, machine: Inventory, in_turn: InTurn | None) -> Selection:
-        held = claims if in_turn else None  # before its turn, this only tests
-        return _pick(session, request, count, held, options=options, machine=machine, in_turn=in_turn)
-
-    return Wait(session, request, options, read_seconds(wait), attempt).wait(on_wait)
+    return Wait(
+        session,
+        request,
+        options,
+        read_seconds(wait),
+        claims=session.claims.taken,
+        decide=partial(_select, session, request, count),
+        commit=partial(_claim, session, claims, alone=True),
+    ).wait(on_wait)
 
 
 def _pick(
@@ -109,26 +113,21 @@ def _pick(
     *,
     options: Options,
     machine: Inventory,
-    in_turn: InTurn | None = None,
 ) -> Selection:
-    """Pick the GPUs for a command now, and claim them. `in_turn` is as for `apply`."""
+    """Pick the GPUs for a command now, and claim them."""
     is_alone = isinstance(request, Auto) or options.only_free
 
-    def choose(there: Inventory) -> Selection:
-        selection = _select(session, request, there, count, options)
-        if claims is not None and session.claims.are_wanted:
-            claims.hold([device.identity for device in selection.known], alone=is_alone)
-        return selection
+    def choose() -> Selection:
+        there = machine.with_claims(session.claims.taken()) if is_alone else machine
+        return _claim(session, claims, _select(session, request, count, options, there), alone=is_alone)
 
-    def choose_in_turn(taken: Taken) -> Selection:
-        there = machine.with_claims(taken)
-        return choose(in_turn(there) if in_turn else there)
+    return session.claims.pick_in_turn(choose) if is_alone and claims is not None else choose()
 
-    if not is_alone:
-        return choose(machine)
-    if claims is None:
-        return choose_in_turn(session.claims.taken())
-    return session.claims.pick_in_turn(choose_in_turn, waits=in_turn is None)
+
+def _claim(session: Session, claims: Claims | None, selection: Selection, *, alone: bool) -> Selection:
+    if claims is not None and session.claims.are_wanted:
+        claims.hold([device.identity for device in selection.known], alone=alone)
+    return selection
 
 
 def divide(selection: Selection) -> list[Selection]:
@@ -141,7 +140,7 @@ def divide(selection: Selection) -> list[Selection]:
 
 
 def _select(
-    session: Session, request: Request, machine: Inventory, count: int | None, options: Options
+    session: Session, request: Request, count: int | None, options: Options, machine: Inventory
 ) -> Selection:
     inherited, grant = session.inherited, session.grant
     held = session.claims.held

@@ -170,7 +170,7 @@ def prepare(
     options: SimpleNamespace,
     *,
     names: Container[str] = (),
-    on_wait: Callable[[Wait[Any]], object] = str,
+    on_wait: Callable[[Wait[Any, Any]], object] = str,
     script: Script | None = None,
 ) -> Task:
     """Return a task that is ready to start. Its GPUs are claimed, unless it is a dry run.

@@ -14,7 +14,6 @@ from gpu_magic.gpus.options import split_request
 from gpu_magic.gpus.wait import Waiting
 from gpu_magic.process.drivers import probe
 from gpu_magic.process.session import current
-from gpu_magic.process.view import read_machine
 from gpu_magic.restart.saved import save
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class _Wanted(NamedTuple):
     request: str
     restart: bool = False  # whether to restart the kernel if CUDA has started with other GPUs
     page: str = ""  # the page that restarts the kernel
-    only_free: bool = False  # after a wait: choose the GPUs only if they are still free
+    waiting: Waiting | None = None  # the wait that has found the GPUs free
 
 
 @dataclass
@@ -137,7 +136,7 @@ class Choosing:
         if said is None:
             self._panel.restart(wanted.page)
             return
-        if wanted.only_free:
+        if wanted.waiting:
             self.stop()
         # Read before `say`, because the next reading with another choice removes the text.
         with contextlib.suppress(Exception):  # the next reading shows the error
@@ -155,7 +154,7 @@ class Choosing:
             self._end(wait, "Waiting stopped because another choice was made.", "info")
         elif wait is not None and wait.is_ready:
             wait.is_ready = False
-            return _Wanted(wait.request, only_free=True)
+            return _Wanted(wait.request, waiting=wait.waiting)
         return wanted
 
     def _look(self, wait: _Wait) -> None:
@@ -205,20 +204,17 @@ def _choose(wanted: _Wanted) -> tuple[str, str, list[str]] | None:
     """
     session = current()
     try:
-        devices, options = split_request(wanted.request)
-        if wanted.only_free and probe().can_change:
-            # One reading is enough after the wait. A longer look would delay the next cell.
-            free = options._replace(only_free=True)
-            choice = apply(session, devices, free, inventory=read_machine(session))
+        if wanted.waiting and probe().can_change:
+            choice = wanted.waiting.choose()
         else:
-            choice = apply(session, devices, options)
+            choice = apply(session, *split_request(wanted.request))
         if not choice.too_late:
             return str(choice), "done", choice.warnings
         if not wanted.restart:
             return choice.refusal, "warning", []
         save(choice.too_late.request, choice.devices, choice.too_late.options.to_save)
     except GpuMagicError as error:
-        if wanted.only_free and isinstance(error, NotFreeError):
+        if wanted.waiting and isinstance(error, NotFreeError):
             raise
         return str(error), "error", []
     except Exception as error:  # noqa: BLE001 - there is no cell to show it, and a page waits

@@ -50,7 +50,7 @@ class Session:
         self._given = given
         self.by: By | None = None  # c.GpuMagics.by
         self.environment = EnvironmentChanges()
-        self.chosen: object = None  # the latest request and its bounds, for `gpus.apply`
+        self.chosen: object = None  # the latest choice, as it was asked for (`gpus.apply.Asked`)
         self.begun_with: Variables | None = None  # the variables that a choice set when the kernel started
         self.choosing = threading.RLock()  # while a thread makes a choice take effect
         self.access = Access(is_shared=given is None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from gpu_magic.process.drivers import State
 from gpu_magic.process.environment import Program, program, variables_now
 from gpu_magic.process.given import Given, Grant
 from gpu_magic.process.guard import Guard, judge_process
-from gpu_magic.process.mask import Flaw, Note, Reading, Variables, names_of
+from gpu_magic.process.mask import By, Flaw, Note, Reading, Variables, names_of
 from gpu_magic.process.pace import paced
 from gpu_magic.process.visible import in_force, read_visible
 from gpu_magic.process.watch import cuda_watch
@@ -57,6 +57,10 @@ class Snapshot:
         The kind of the process.
     is_as_begun
         Whether the variables are those that were chosen when the kernel started.
+    by
+        How users want the variables to name GPUs (`c.GpuMagics.by`).
+    chosen
+        The latest choice of the process, as it was asked for.
 
     """
 
@@ -70,6 +74,22 @@ class Snapshot:
     waiting: int = 0
     program: Program = "kernel"
     is_as_begun: bool = False
+    by: By | None = None
+    chosen: object = None
+
+    @classmethod
+    def of(cls, session: Session, machine: Inventory, state: State | None = None) -> Self:
+        """Return what a choice decides by, on a machine that was read. The rest is only shown: see `take`."""
+        return cls(
+            machine,
+            session.inherited,
+            variables_now(),
+            session.grant,
+            judge_process(machine, cuda_watch.look() if state is None else state),
+            claimed=session.claims.held,
+            by=session.by,
+            chosen=session.chosen,
+        )
 
     @classmethod
     def take(cls, session: Session, state: State | None = None) -> Self:
@@ -78,18 +98,13 @@ class Snapshot:
         On any thread but the main one, the caller must pass the state from `probe`. Without it, the watch
         would note that the cell that runs on the main thread started CUDA.
         """
-        machine, now = read_machine(session), variables_now()
-        return cls(
-            machine,
-            session.inherited,
-            now,
-            session.grant,
-            judge_process(machine, cuda_watch.look() if state is None else state),
+        found = cls.of(session, read_machine(session), state)
+        return replace(
+            found,
             launched=tuple(session.claims.of_commands()),
-            claimed=session.claims.held,
             waiting=waiting(session.access),
             program=program(),
-            is_as_begun=now == session.begun_with,
+            is_as_begun=found.now == session.begun_with,
         )
 
     def __iter__(self) -> Iterator[Gpu]:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpu_magic.errors import NotFreeError
-from gpu_magic.gpus.apply import apply
+from gpu_magic.gpus.apply import Asked, commit, decide
 from gpu_magic.gpus.options import Options
+from gpu_magic.gpus.request import parse
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.session import current
-from gpu_magic.process.view import read_machine
+from gpu_magic.process.view import Snapshot
 from tests.claims.holders import stranger
 
 if TYPE_CHECKING:
-    from gpu_magic.devices.model import Inventory
     from tests.conftest import Fresh
 
 # What a thread of the user's can do, at a moment that is the same each time: as GPU 2 is chosen.
@@ -65,18 +65,15 @@ def test_gpus_that_another_process_claims_meanwhile_leave_the_memory_settings_al
     session, before = current(), variables_now()
     with stranger() as one:
 
-        def claim(machine: Inventory) -> Inventory:
-            one.run(f"claims.hold([{machine.gpus[1].uuid!r}])")
-            return machine
+        def claim_between() -> None:
+            asked = Asked(parse("1"), Options(memory_limit="8GiB", only_free=True), "1")
+            snapshot = Snapshot.take(session)
+            decision = decide(asked, snapshot)
+            one.run(f"claims.hold([{snapshot[1].uuid!r}])")
+            commit(session, decision)
 
         with pytest.raises(NotFreeError):
-            apply(
-                session,
-                "1",
-                Options(memory_limit="8GiB", only_free=True),
-                inventory=read_machine(session),
-                in_turn=claim,
-            )
+            session.claims.pick_in_turn(claim_between, waits=False)
     assert not session.settings.memory
     assert session.claims.held == set()
     assert variables_now() == before

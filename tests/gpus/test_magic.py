@@ -93,7 +93,7 @@ def test_a_choice_is_parsed_and_everything_read_once_on_a_short_way_to_the_varia
     run("%gpus 2,0")
     sys.setprofile(None)
     assert environment() == ("2,0", "PCI_BUS_ID")
-    once = ("parse", "read_machine", "MachineReader.inventory", "Claims.others", "select")
+    once = ("parse", "MachineReader.inventory", "Claims.others", "Snapshot.of", "decide", "commit")
     assert {name: calls[name] for name in once} == dict.fromkeys(once, 1)
     assert calls["probe"] == 2  # also when the variables are set: another thread can have started CUDA
     assert len(ways) == 2

@@ -555,6 +555,19 @@ def test_it_chooses_between_cells_when_nobody_else_has_the_gpu(pages: Pages) -> 
     assert (mask(), pages.waiting) == ("3", "")
 
 
+def test_a_wait_for_memory_ends_on_a_gpu_that_is_in_use(pages: Pages) -> None:
+    for gpu in pages.machine.gpus:
+        gpu.run("train.py", "maria", 60 << 30)
+    pages.send("wait", request="auto --min-free 40GB")
+    until(lambda: "less than 40 GB" in pages.waiting)
+    pages.machine.gpus[2].processes[:] = []
+    pages.machine.gpus[2].run("train.py", "maria", 10 << 30)
+    until(lambda: pages.waiting.startswith("1 SIMULATED GPU --min-free 40GB: free"))
+    pages.kernel._when_idle(before_cell=False)
+    assert pages.said.startswith("cuda:0 = GPU 2 (")
+    assert (mask(), pages.waiting) == ("2", "")
+
+
 def test_a_wait_that_is_cancelled_once_the_gpu_is_free_chooses_nothing(pages: Pages) -> None:
     begin(pages)
     pages.machine.gpus[3].processes.clear()
