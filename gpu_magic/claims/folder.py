@@ -43,7 +43,7 @@ if sys.platform != "win32":
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LONGEST_NAME", "PLACE", "Access", "Found", "NoFolder", "OwnFile", "read"]
+__all__ = ["LONGEST_NAME", "PLACE", "Access", "Found", "NoFolder", "OwnFile", "read_files"]
 
 LONGEST_NAME = 60  # characters of a notebook's name
 PLACE = "place"  # older versions do not read such a file as a claim
@@ -69,9 +69,9 @@ _FLOCK = struct.Struct("hhqqi4x")  # on 64-bit Linux: type, whence, start, lengt
 _skipped: frozenset[str] = frozenset()
 
 # The device and inode of this process's files, which it must not open again.
-_ours: set[tuple[int, int] | None] = set()
+_own_inodes: set[tuple[int, int] | None] = set()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_ours.clear)  # a forked child has no claims
+    os.register_at_fork(after_in_child=_own_inodes.clear)  # a forked child has no claims
 
 
 class NoFolder(Exception):  # noqa: N818 - no error, because GPUs can be chosen without claims
@@ -177,7 +177,7 @@ class Found(NamedTuple):
 
     what: str  # the identity of a device, or PLACE
     claim: Claim
-    order: tuple[int, str]  # of arrival
+    arrival: tuple[int, str]  # later processes have a greater one
     rest: str  # the owner's further text
 
 
@@ -208,8 +208,8 @@ class OwnFile:
         return False
 
     @property
-    def order(self) -> tuple[float, str]:
-        """The `Found.order` that other processes see. Last if a cell has closed the descriptor."""
+    def arrival(self) -> tuple[float, str]:
+        """The `Found.arrival` that other processes see. Last if a cell has closed the descriptor."""
         file = self._opened()
         return (math.inf if file is None else os.fstat(file).st_ctime_ns), self._name
 
@@ -223,7 +223,7 @@ class OwnFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = file = os.open(f".{self._name}", flags, 0o600, dir_fd=folder)
         self._inode = _identity(os.fstat(file))
-        _ours.add(self._inode)
+        _own_inodes.add(self._inode)
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # keeps systemd-tmpfiles away (tmpfiles.d(5), "Age")
         os.write(file, f"{self._what}\n{text}".encode())
@@ -239,7 +239,7 @@ class OwnFile:
                     os.unlink(name, dir_fd=folder)
         if (file := self._opened()) is not None:
             os.close(file)
-        _ours.discard(self._inode)
+        _own_inodes.discard(self._inode)
 
     def tell(self, is_at_work: bool | None) -> None:
         """Publish that a cell has begun or ended now."""
@@ -254,7 +254,7 @@ class OwnFile:
         return None
 
 
-def read(folder: int, *, places: bool = False) -> Iterator[Found]:
+def read_files(folder: int, *, places: bool = False) -> Iterator[Found]:
     """Yield the claims of other processes, or their places in line.
 
     It removes the files of this user's ended processes.
@@ -272,7 +272,11 @@ def read(folder: int, *, places: bool = False) -> Iterator[Found]:
             seen[found.st_uid] += 1
             if seen[found.st_uid] > _MOST and found.st_uid != os.geteuid():
                 skipped.add(name)
-            if seen[found.st_uid] > _MOST or not stat.S_ISREG(found.st_mode) or _identity(found) in _ours:
+            if (
+                seen[found.st_uid] > _MOST
+                or not stat.S_ISREG(found.st_mode)
+                or _identity(found) in _own_inodes
+            ):
                 continue
             if name.startswith("."):
                 if found.st_uid == os.geteuid() and time.time() - found.st_mtime > _ABANDONED:

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from random import SystemRandom
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from gpu_magic.claims.folder import LONGEST_NAME, PLACE, Access, Found, NoFolder, OwnFile, read
+from gpu_magic.claims.folder import LONGEST_NAME, PLACE, Access, Found, NoFolder, OwnFile, read_files
 from gpu_magic.devices.model import UNKNOWN, Claim, Unknown
 from gpu_magic.devices.processes import descends_from, is_this_process
 from gpu_magic.errors import NotFreeError
@@ -24,7 +24,7 @@ from gpu_magic.text import shortened
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-__all__ = ["Claims", "PickedTwiceError", "Place", "Taken", "waiting"]
+__all__ = ["Claims", "PickedTwiceError", "PlaceInLine", "Taken", "count_waiting"]
 
 T = TypeVar("T")
 Taken: TypeAlias = "Mapping[str, tuple[Claim, ...]]"  # by the UUID of the device
@@ -206,7 +206,7 @@ class Claims:
         tables of all users.
         """
         with suppress(NoFolder, OSError), self._access.folder() as folder:
-            found = sorted(read(folder), key=lambda one: one.claim.since)
+            found = sorted(read_files(folder), key=lambda one: one.claim.since)
             idle: dict[int | Unknown, int] = {}  # a process is at work if one of its claims says so
             first: dict[tuple[object, ...], Found] = {}
             for one in found:
@@ -238,7 +238,7 @@ class _Living(Generic[T]):
 _all: _Living[Claims] = _Living()
 
 
-class Place:
+class PlaceInLine:
     """The place of this process in the line of all users who wait for GPUs, by the order of arrival.
 
     The place ends with the process, with `leave`, or with this object.
@@ -250,7 +250,7 @@ class Place:
         weakref.finalize(self, _withdraw, self._files, self._files, access)
         _places.add(self)
 
-    def take(self, wants: str) -> None:
+    def join(self, wants: str) -> None:
         """Join the line, unless the process has a place. Without a shared folder there is no line."""
         if self._files:
             return
@@ -263,19 +263,19 @@ class Place:
 
     def ahead(self) -> list[Found]:
         """Return the places of other processes before this one, in order. Without a place, return all."""
-        own = self._files[PLACE].order if self._files else (math.inf, "")
-        found = [one for one in _others(self._access) if one.order < own]
-        return sorted(found, key=lambda one: one.order)
+        own = self._files[PLACE].arrival if self._files else (math.inf, "")
+        found = [one for one in _others(self._access) if one.arrival < own]
+        return sorted(found, key=lambda one: one.arrival)
 
     def leave(self) -> None:
         """Leave the line."""
         _withdraw(self._files, self._files, self._access)
 
 
-_places: _Living[Place] = _Living()
+_places: _Living[PlaceInLine] = _Living()
 
 
-def waiting(access: Access) -> int:
+def count_waiting(access: Access) -> int:
     """Return how many places in line there are on this machine, including those of this process."""
     own = [one for one in tuple(_places) if one._files and one._access.pid == os.getpid()]  # noqa: SLF001
     return len(own) + len(_others(access))
@@ -284,7 +284,7 @@ def waiting(access: Access) -> int:
 def _others(access: Access) -> list[Found]:
     """Return the places of other processes."""
     with suppress(NoFolder, OSError), access.folder() as folder:
-        return list(read(folder, places=True))
+        return list(read_files(folder, places=True))
     return []
 
 

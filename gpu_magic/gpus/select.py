@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Inventory, Vendor
     from gpu_magic.process.mask import By
 
-__all__ = ["Selection", "check_options", "select", "select_among", "would_do"]
+__all__ = ["Selection", "candidates", "check_options", "select", "select_among"]
 
 _DEFAULTS, _NOBODY = Options(), Grant()
 
@@ -125,7 +125,7 @@ def select(
     return Selection(devices, found, tuple(notes), vendor)
 
 
-def would_do(
+def candidates(
     request: Named | Auto, inventory: Inventory, inherited: Variables, options: Options, grant: Grant
 ) -> tuple[int, Sequence[Device]]:
     """Return how many devices a request asks for, and the devices that would fit it if they were free."""

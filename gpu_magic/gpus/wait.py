@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from gpu_magic.claims.held import Place
+from gpu_magic.claims.held import PlaceInLine
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import ChoiceError, NotFreeError, show_as
 from gpu_magic.gpus.apply import Asked, claims_against, commit, decide, log_refusal
 from gpu_magic.gpus.request import Auto, Named, parse
-from gpu_magic.gpus.select import would_do
+from gpu_magic.gpus.select import candidates
 from gpu_magic.process.drivers import probe
 from gpu_magic.process.find import find
 from gpu_magic.process.pace import paced
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gpu_magic.process.drivers import State
     from gpu_magic.process.session import Session
 
-__all__ = ["Turns", "Wait", "Waiting", "Wanted"]
+__all__ = ["Reservations", "Wait", "Waiting", "Wanted"]
 
 D = TypeVar("D")
 T = TypeVar("T")
@@ -45,7 +45,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
 _SLOWER = 1.2
 _LONGEST = 200  # characters of a list of GPUs
 # Seconds for which a free GPU is left to the earlier waits of one user. A live process looks before that.
-_LONGEST_LEFT = _LONGEST_PAUSE + 5.0
+_LONGEST_RESERVED = _LONGEST_PAUSE + 5.0
 _log = logging.getLogger("gpu_magic.process")
 
 
@@ -85,7 +85,7 @@ class Wait(Generic[D, T]):
         self._claims, self._decide, self._commit = claims, decide, commit
         self._seconds, self._began = seconds, time.monotonic()
         self._pause = paced(_FIRST_PAUSE)
-        self._place, self._turns, self._wants = Place(session.access), Turns(), ""
+        self._place, self._reservations, self._wants = PlaceInLine(session.access), Reservations(), ""
         self.wanted = self.holders = ""
 
     @property
@@ -120,7 +120,7 @@ class Wait(Generic[D, T]):
                     show(self)
                     time.sleep(self.next_pause())
         finally:
-            self.leave()
+            self.leave_line()
 
     async def wait_async(self) -> T:
         """Do the same without `show` and without blocking the event loop of the thread."""
@@ -133,20 +133,20 @@ class Wait(Generic[D, T]):
                 with _changing_nothing():
                     await asyncio.sleep(self.next_pause())
         finally:
-            self.leave()
+            self.leave_line()
 
-    def leave(self) -> None:
+    def leave_line(self) -> None:
         """Leave the line."""
         self._place.leave()
 
-    def in_turn(self, machine: Inventory) -> Inventory:
+    def reserve_for_earlier(self, machine: Inventory) -> Inventory:
         """Return the machine with claims on the GPUs that are left to earlier waits."""
         session, options = self._session, self._options
-        count, devices = would_do(self._request, machine, session.inherited, options, session.grant)
+        count, devices = candidates(self._request, machine, session.inherited, options, session.grant)
         uuids = tuple(device.identity for device in devices)
         self._wants = str(Wanted(count, options.only_free, options.least or 0, uuids))
         others = set(uuids) - session.claims.held
-        return self._turns.leave(self._place.ahead(), machine, others, time.monotonic())
+        return self._reservations.reserve(self._place.ahead(), machine, others, time.monotonic())
 
     def _look(self, machine: Inventory) -> T | None:
         """Return the result if the GPUs can be had now. Else join the line and return None.
@@ -156,7 +156,7 @@ class Wait(Generic[D, T]):
         self._session.renew_claims()
         never: ChoiceError | None = None
         try:
-            return self._pick(lambda: self.in_turn(machine.with_claims(self._claims())))
+            return self._pick(lambda: self.reserve_for_earlier(machine.with_claims(self._claims())))
         except NotFreeError as error:
             self._note(machine, error.holders)
         except ChoiceError as error:
@@ -192,7 +192,7 @@ class Wait(Generic[D, T]):
             wanted = f"{counted(self._request.count, kind)}{self._given.for_auto}"
         self.wanted, self.holders = wanted, holders
         if holders:
-            self._place.take(self._wants)
+            self._place.join(self._wants)
 
 
 @contextmanager
@@ -224,9 +224,9 @@ class Waiting(Wait["Decision", "Choice"]):
             commit=partial(commit, session),
         )
 
-    def in_turn(self, machine: Inventory) -> Inventory:
+    def reserve_for_earlier(self, machine: Inventory) -> Inventory:
         """Return the machine with claims on the GPUs that are left to earlier waits, if waiting helps."""
-        return super().in_turn(machine) if probe().can_change else machine
+        return super().reserve_for_earlier(machine) if probe().can_change else machine
 
     def look(self) -> bool:
         """Return whether `choose` would end the wait now. Can be called on any thread.
@@ -238,7 +238,7 @@ class Waiting(Wait["Decision", "Choice"]):
             return True
         machine = read_for_auto(self._session)
         try:
-            there = self.in_turn(machine.with_claims(self._claims()))
+            there = self.reserve_for_earlier(machine.with_claims(self._claims()))
             self._decide_here(self._options, there, state)
         except NotFreeError as error:
             holders = error.holders
@@ -265,7 +265,7 @@ class Waiting(Wait["Decision", "Choice"]):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a process waits for. `str` returns the text of its place, which `read` reads."""
+    """What a process waits for. `str` returns the text of its place, which `parse` reads."""
 
     count: int  # how many devices
     only_free: bool  # whether they must be free
@@ -276,7 +276,7 @@ class Wanted:
         return " ".join((str(self.count), str(int(self.only_free)), str(self.min_free), *self.uuids))
 
     @classmethod
-    def read(cls, text: str) -> Wanted:
+    def parse(cls, text: str) -> Wanted:
         """Read the text of a place. Raise ValueError if it is invalid."""
         count, only_free, min_free, *uuids = text.split(" ")
         return cls(int(count), bool(int(only_free)), int(min_free), tuple(dict.fromkeys(uuids)))
@@ -294,14 +294,14 @@ class Wanted:
         return not self.min_free or (free is not UNKNOWN and free >= self.min_free)
 
 
-class Turns:
+class Reservations:
     """The GPUs that one wait leaves to earlier waits, look by look."""
 
     def __init__(self) -> None:
         # When a free device was first left to a user.
-        self._left: dict[tuple[str, str], float] = {}
+        self._reserved_since: dict[tuple[str, str], float] = {}
 
-    def leave(
+    def reserve(
         self, ahead: Iterable[Found], machine: Inventory, uuids: Collection[str], now: float
     ) -> Inventory:
         """Return the machine with claims on the GPUs that are left to earlier waits.
@@ -315,26 +315,26 @@ class Turns:
         places: list[tuple[Claim, int, list[str]]] = []
         for place in ahead:
             with suppress(ValueError):  # hostile, or from another version
-                wanted = Wanted.read(place.rest)
+                wanted = Wanted.parse(place.rest)
                 there = [uuid for uuid in wanted.uuids if uuid in devices]
                 fits = [uuid for uuid in there if wanted.has(devices[uuid], place.claim)]
                 places.append((place.claim, wanted.count, fits))
         free = {(uuid, claim.owner) for claim, _, fits in places for uuid in fits}
-        self._left = {key: when for key, when in self._left.items() if key in free}
-        slow = {owner for (_, owner), when in self._left.items() if now - when > _LONGEST_LEFT}
+        self._reserved_since = {key: when for key, when in self._reserved_since.items() if key in free}
+        slow = {owner for (_, owner), when in self._reserved_since.items() if now - when > _LONGEST_RESERVED}
         demand = Counter(uuids)
         for _, _, fits in places:
             demand.update(fits)
-        left: dict[str, Claim] = {}
+        reserved: dict[str, Claim] = {}
         for claim, count, fits in places:
-            still = [uuid for uuid in fits if uuid not in left]
+            still = [uuid for uuid in fits if uuid not in reserved]
             if claim.owner in slow or not 0 < count <= len(still):
                 continue
             still.sort(key=lambda uuid: (not devices[uuid].status.claims, demand[uuid]))
             for uuid in still[:count]:
-                left[uuid] = replace(claim, waits=True)
+                reserved[uuid] = replace(claim, waits=True)
                 if not devices[uuid].status.claims:  # else it has the device itself
-                    self._left.setdefault((uuid, claim.owner), now)
+                    self._reserved_since.setdefault((uuid, claim.owner), now)
         claims = {uuid: device.status.claims for uuid, device in devices.items()}
-        ours = {uuid: (*claims[uuid], claim) for uuid, claim in left.items() if uuid in uuids}
-        return machine.with_claims(claims | ours)
+        in_reserve = {uuid: (*claims[uuid], claim) for uuid, claim in reserved.items() if uuid in uuids}
+        return machine.with_claims(claims | in_reserve)

@@ -174,7 +174,7 @@ class Choosing:
         except Exception as error:  # noqa: BLE001 - there is no cell to show it
             self._end(wait, f"Waiting stopped: {type(error).__name__}: {error}", "error")
         finally:
-            wait.waiting.leave()
+            wait.waiting.leave_line()
 
     def _end(self, wait: _Wait, text: str, kind: str) -> None:
         """End a wait and show why, unless it has already ended."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.claims.held import waiting
+from gpu_magic.claims.held import count_waiting
 from gpu_magic.devices.model import UNKNOWN, Inventory, Unknown
 from gpu_magic.process.drivers import State
 from gpu_magic.process.environment import Program, program, variables_now
@@ -102,7 +102,7 @@ class Snapshot:
         return replace(
             found,
             launched=tuple(session.claims.of_commands()),
-            waiting=waiting(session.access),
+            waiting=count_waiting(session.access),
             program=program(),
             is_as_begun=found.now == session.begun_with,
         )

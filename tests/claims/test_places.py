@@ -13,7 +13,7 @@ import pytest
 
 import gpu_magic
 from gpu_magic.claims.folder import Access
-from gpu_magic.claims.held import Claims, Place, waiting
+from gpu_magic.claims.held import Claims, PlaceInLine, count_waiting
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.wait import Waiting
 from gpu_magic.process.session import current
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("folder")
 
-TAKES = "globals().update(place=held.Place(folder_of.Access())) or place.take('1 1 0 GPU-1')"
+TAKES = "globals().update(place=held.PlaceInLine(folder_of.Access())) or place.join('1 1 0 GPU-1')"
 PUTS = f"""if True:
     name = 'place.{"0" * 15}'
     os.symlink('/etc/passwd', name + '0')
@@ -39,7 +39,7 @@ PUTS = f"""if True:
 
 def who() -> list[int | object]:
     """Return who waits, in order."""
-    return [one.claim.pid for one in Place(Access()).ahead()]
+    return [one.claim.pid for one in PlaceInLine(Access()).ahead()]
 
 
 def take(one: Stranger) -> int:
@@ -57,25 +57,25 @@ def test_the_order_is_that_in_which_they_came() -> None:
         came = [take(one) for one in (third, first, second)]
         assert who() == came
         assert first.run("[one.claim.pid for one in place.ahead()]") == came[:1]
-        assert waiting(Access()) == 3
-        first.run("place.take('1 1 0 GPU-1')")  # it has one
+        assert count_waiting(Access()) == 3
+        first.run("place.join('1 1 0 GPU-1')")  # it has one
         assert who() == came
         end(third.pid)
         second.run("place.leave()")
         assert who() == came[1:2]
-        second.run("place.take('1 1 0 GPU-1')")
+        second.run("place.join('1 1 0 GPU-1')")
         assert who() == came[1:]
 
 
 def test_ones_own_place_is_counted_and_not_lost_by_a_look(folder: Path) -> None:
     """A process that closes any descriptor of a file loses its locks on it (fcntl(2))."""
-    place = Place(Access())
-    place.take("1 1 0 GPU-1")
+    place = PlaceInLine(Access())
+    place.join("1 1 0 GPU-1")
     with stranger() as one:
         assert who() == []
-        assert waiting(Access()) == 1
+        assert count_waiting(Access()) == 1
         take(one)
-        assert waiting(Access()) == 2
+        assert count_waiting(Access()) == 2
         assert one.run("[one.claim.pid for one in place.ahead()]") == [os.getpid()]
         assert place.ahead() == []
         del place
@@ -114,7 +114,7 @@ def test_what_another_user_puts_there_is_no_place_and_hides_none(folder: Path) -
         assert who() == came
         assert first.run("place.ahead()") == []
         take(other)
-        assert [one.claim.owner for one in Place(Access()).ahead()] == ["root", "nobody"]
+        assert [one.claim.owner for one in PlaceInLine(Access()).ahead()] == ["root", "nobody"]
 
 
 WAITS = "gpu_magic.choose({request!r}, wait='10m').devices[0].index"
@@ -202,7 +202,7 @@ def test_what_this_process_has_launched_keeps_auto_off_and_not_who_names_it(
     assert gpu_magic.choose("1", only_free=True).mask == "1"
     command.release()
     assert wait.look()
-    wait.leave()
+    wait.leave_line()
     current().unload()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpu_magic.claims.folder import PLACE, Found
 from gpu_magic.devices.model import UNKNOWN, Claim, GpuProcess, Inventory, Unknown
-from gpu_magic.gpus.wait import Turns, Wanted
+from gpu_magic.gpus.wait import Reservations, Wanted
 from tests.gpus.machines import GIB, gpu
 
 ALL = tuple(f"GPU-{index}" for index in range(8))
@@ -51,7 +51,7 @@ def left(found: Inventory) -> list[int]:
 
 
 def leave(ahead: list[Found], machine: Inventory, *mine: int) -> list[int]:
-    return left(Turns().leave(ahead, machine, uuids(*mine) or ALL, 0.0))
+    return left(Reservations().reserve(ahead, machine, uuids(*mine) or ALL, 0.0))
 
 
 def test_each_is_left_as_many_as_it_waits_for() -> None:
@@ -100,15 +100,17 @@ def test_a_bound_of_memory_is_kept() -> None:
 
 
 def test_it_is_said_to_whom_it_is_left() -> None:
-    found = Turns().leave([place(7)], claimed(1), ALL, 0.0)
+    found = Reservations().reserve([place(7)], claimed(1), ALL, 0.0)
     assert str(found[0].status.claims[0]).startswith("kept for maria: a.ipynb, waiting since ")
     assert str(found[1].status.claims[0]).startswith("claimed by tom, since ")
 
 
 def looks(*ahead_of: list[Found], machine: Inventory = EIGHT, every: float = 10.0) -> list[int]:
     """Return how many are left to others, look by look."""
-    turns = Turns()
-    return [len(left(turns.leave(ahead, machine, ALL, 1 + at * every))) for at, ahead in enumerate(ahead_of)]
+    turns = Reservations()
+    return [
+        len(left(turns.reserve(ahead, machine, ALL, 1 + at * every))) for at, ahead in enumerate(ahead_of)
+    ]
 
 
 def test_who_does_not_take_them_is_passed_over() -> None:
@@ -123,25 +125,25 @@ def test_a_user_has_no_more_time_with_many_places() -> None:
 
 
 def test_who_was_passed_over_gets_the_next_time_once_its_gpu_is_used() -> None:
-    turns, machines = Turns(), [EIGHT] * 3 + [busy(0)] + [EIGHT] * 3
-    seen = [left(turns.leave([place(1, 0)], there, ALL, at * 10.0)) for at, there in enumerate(machines)]
+    turns, machines = Reservations(), [EIGHT] * 3 + [busy(0)] + [EIGHT] * 3
+    seen = [left(turns.reserve([place(1, 0)], there, ALL, at * 10.0)) for at, there in enumerate(machines)]
     assert seen == [[0], [0], [], [], [0], [0], []]
 
 
 def test_each_gpu_that_comes_free_is_left_as_long() -> None:
     """Those who came before take one after another."""
-    turns, each = Turns(), [place(1, order=order) for order in range(8)]
+    turns, each = Reservations(), [place(1, order=order) for order in range(8)]
     for taken in range(7):
         there = busy(*range(taken), *range(taken + 1, 8))
-        assert left(turns.leave(each[taken:], there, ALL, taken * 10.0)) == [taken]
+        assert left(turns.reserve(each[taken:], there, ALL, taken * 10.0)) == [taken]
 
 
 def test_what_it_has_itself_costs_it_no_time() -> None:
-    turns, its, others = Turns(), Claim("maria", 0.0, 11), Claim("tom", 0.0, 99)
+    turns, its, others = Reservations(), Claim("maria", 0.0, 11), Claim("tom", 0.0, 99)
 
     def left_while(taken: int, now: float) -> list[int]:
         there = EIGHT.with_claims({ALL[5]: (its,), ALL[taken]: (others,)})
-        return left(turns.leave([place(2, 3, 4, 5)], there, uuids(3, 4), now))
+        return left(turns.reserve([place(2, 3, 4, 5)], there, uuids(3, 4), now))
 
     assert [left_while(4, now) for now in (0.0, 20.0)] == [[3], []]
     assert left_while(3, 30.0) == [4]
@@ -149,9 +151,9 @@ def test_what_it_has_itself_costs_it_no_time() -> None:
 
 def test_who_could_have_them_again_and_again_wins_no_time() -> None:
     """Its owner can make that so, by claims."""
-    turns = Turns()
+    turns = Reservations()
     machines = [busy(*[7, 6][: 1 + look % 2]) for look in range(6)]
-    seen = [len(left(turns.leave([place(7)], there, ALL, at * 10.0))) for at, there in enumerate(machines)]
+    seen = [len(left(turns.reserve([place(7)], there, ALL, at * 10.0))) for at, there in enumerate(machines)]
     assert seen == [7, 0, 0, 0, 0, 0]
 
 
@@ -175,8 +177,8 @@ def test_what_nobody_can_wait_for_is_no_place(text: str) -> None:
 
 def test_it_reads_what_it_writes() -> None:
     wanted = Wanted(2, only_free=True, min_free=5, uuids=ALL)
-    assert Wanted.read(str(wanted)) == wanted
+    assert Wanted.parse(str(wanted)) == wanted
 
 
 def test_without_others_the_machine_is_as_it_was() -> None:
-    assert Turns().leave([], EIGHT, ALL, 0.0) == EIGHT
+    assert Reservations().reserve([], EIGHT, ALL, 0.0) == EIGHT
