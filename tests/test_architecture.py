@@ -191,7 +191,7 @@ def test_an_import_against_the_order_is_found_and_no_other() -> None:
 # What texts for people are called, as variables, attributes and functions.
 TEXTS = re.compile(
     r"(problem|limitation|why|what|note|sentence|label|message|reason|refusal|since|cause|visible_as|program|holders"
-    r"|result|said|meaning|mend|total_text|used_text|started|line)$"
+    r"|result|said|meaning|(?<![a-z])fix|total_text|used_text|started|line)$"
 )
 QUESTIONS = {
     "partition",

@@ -241,7 +241,7 @@ class OwnFile:
             os.close(file)
         _own_inodes.discard(self._inode)
 
-    def tell(self, is_at_work: bool | None) -> None:
+    def publish_activity(self, is_at_work: bool | None) -> None:
         """Publish that a cell has begun or ended now."""
         if (file := self._opened()) is not None:
             os.fchmod(file, _MODES[is_at_work])

@@ -107,12 +107,12 @@ class Claims:
             for uuid, file in dict(other._files).items()  # noqa: SLF001
         ]
 
-    def hold(self, uuids: Iterable[str], *, alone: bool = False, waits: bool = True) -> str:
+    def hold(self, uuids: Iterable[str], *, unclaimed: bool = False, waits: bool = True) -> str:
         """Claim exactly these devices. Return why other users cannot see the claims; empty if they can.
 
-        With `alone`, it raises PickedTwiceError if another process has claimed one of the devices, and the
-        claims stay as before. Each process publishes its claims before it reads those of the others, so two
-        processes cannot miss each other. `waits` is as for `Access.folder`.
+        With `unclaimed`, it raises PickedTwiceError if another process has claimed one of the devices, and
+        the claims stay as before. Each process publishes its claims before it reads those of the others, so
+        two processes cannot miss each other. `waits` is as for `Access.folder`.
         """
         with _lock:
             before, wanted, held = self._files.copy(), frozenset(uuids), self.held
@@ -123,7 +123,7 @@ class Claims:
             try:
                 problem = self._publish(made.values(), waits=waits)
                 shared = made if problem is None else {}
-                if alone and not self.others().keys().isdisjoint(made):
+                if unclaimed and not self.others().keys().isdisjoint(made):
                     raise PickedTwiceError
                 self._files.update(shared)
                 for uuid in before.keys() - wanted:
@@ -132,7 +132,7 @@ class Claims:
                 for files in made, before:
                     gone = [uuid for uuid, file in files.items() if self._files.get(uuid) is not file]
                     _withdraw(files, gone, self._access)
-            self.tell()
+            self.publish_activity()
         for what, changed in (
             ("Claimed", shared.keys() - since.keys()),
             ("Claimed again", shared.keys() & since.keys()),
@@ -175,21 +175,21 @@ class Claims:
                     problem = one.hold(one._files, waits=False) or problem  # noqa: SLF001
         return lost, problem
 
-    def tell(self) -> None:
+    def publish_activity(self) -> None:
         """Publish that a cell has begun or ended, and when.
 
         Only one file is changed, because this runs around each cell.
         """
         with _lock:  # another thread can close the file's descriptor, whose number a user's file then gets
             for file in tuple(self._files.values())[:1]:
-                file.tell(self._is_at_work())
+                file.publish_activity(self._is_at_work())
 
     def pick_in_turn(self, pick: Callable[[], T], *, waits: bool = True) -> T:
         """Call `pick` while no other process of the machine picks, and return its result.
 
-        `pick` reads the claims, and claims its devices by `hold` with `alone`. With `waits`, this waits for
-        its turn and between attempts. It raises NotFreeError if other processes claimed the same devices at
-        each attempt.
+        `pick` reads the claims, and claims its devices by `hold` with `unclaimed`. With `waits`, this waits
+        for its turn and between attempts. It raises NotFreeError if other processes claimed the same devices
+        at each attempt.
         """
         for attempt in range(_ATTEMPTS if waits else 1):
             with self._access.turn(_LONGEST_TURN if waits and not attempt else 0), suppress(PickedTwiceError):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["CHECKS"]
 
 _REBOOT, _OPEN = "sudo reboot", "sudo chmod a+rw /dev/nvidia*"
-_MENDS = {
+_FIXES = {
     Cause.OUTDATED: _REBOOT,
     Cause.HUNG: _REBOOT,
     Cause.REFUSED: _OPEN,
@@ -113,8 +113,8 @@ def _no_gpu(problem: Problem, facts: Facts) -> Sequence[str]:
         return f"This notebook has no GPU on {where.kind}.", "", _MENUS[where.kind]
     cause = problem.cause
     if cause is Cause.NO_LIBRARY:
-        what, meaning, mend = _no_library(facts)
-        return what, f"{problem.amd or ''} {meaning}".strip(), mend
+        what, meaning, fix = _no_library(facts)
+        return what, f"{problem.amd or ''} {meaning}".strip(), fix
     # Apptainer has the host's libraries.
     if cause is Cause.OUTDATED and where.container not in ("", "apptainer"):
         what = "The driver's libraries in this container have another version than the host's kernel module."
@@ -123,8 +123,8 @@ def _no_gpu(problem: Problem, facts: Facts) -> Sequence[str]:
         return "This container was started without GPUs. The NVIDIA driver is there.", "", with_gpus
     if any(file.is_closed or file.error == "EPERM" for file in where.devices if not file.is_of_gpu):
         return ()
-    mend = _MENDS.get(cause, "")
-    return str(problem), facts.on_host if mend else "", mend
+    fix = _FIXES.get(cause, "")
+    return str(problem), facts.on_host if fix else "", fix
 
 
 def _no_library(facts: Facts) -> Sequence[str]:

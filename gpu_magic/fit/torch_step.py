@@ -217,7 +217,7 @@ class TorchStep:
                     raise FitError("The prediction takes too long.")
 
             self._counter.between = check
-            with self._mode, self._counter, _AsOnGpu(self._counter):
+            with self._mode, self._counter, _RedirectToCpu(self._counter):
                 yield
 
 
@@ -355,7 +355,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[misc]
             found.died = self.clock
 
 
-class _AsOnGpu(TorchFunctionMode):  # type: ignore[misc]
+class _RedirectToCpu(TorchFunctionMode):  # type: ignore[misc]
     """Keeps tensors on the CPU instead of any other device. Copies to the CPU do not count."""
 
     def __init__(self, counter: _Counter) -> None:

@@ -216,25 +216,26 @@ def _take_effect(session: Session, decision: Decision) -> Selection:
     (PickedTwiceError), or if another thread has started CUDA with other devices (_StartedMeanwhileError).
     """
     asked, snapshot, selection, memory, outcome = decision
-    claims, ours, is_new = session.claims, session.environment, outcome is Outcome.NEW
+    claims, changes, is_new = session.claims, session.environment, outcome is Outcome.NEW
     found: list[tuple[Mapping[str, str | None], Iterable[str]]] = []
     with defer_interrupts(), session.choosing, ExitStack() as undo:
         # Each choice replaces all memory settings of earlier choices.
         if memory or "settings" in vars(session):
-            others, before = [name for name in ours.names if name not in NAMES], session.settings.memory
+            others, before = [name for name in changes.names if name not in NAMES], session.settings.memory
             found.append((session.settings.limit(memory or MemorySettings()), others))
             undo.callback(session.settings.limit, before)
         is_claimed, held = claims.are_wanted and not isinstance(asked.request, Reset), claims.held
         uuids = _identities(selection.known)
-        problem = claims.hold(uuids if is_claimed else (), alone=is_new and asked.must_be_unclaimed)
+        problem = claims.hold(uuids if is_claimed else (), unclaimed=is_new and asked.must_be_unclaimed)
         undo.callback(claims.hold, held)
         if is_new or selection.notes:
             found.append((selection.variables, NAMES))
-        undo.callback(ours.savepoint({*NAMES, *ours.names, *(one for names, _ in found for one in names)}))
+        set_now = {name for variables, _ in found for name in variables}
+        undo.callback(changes.savepoint({*NAMES, *changes.names, *set_now}))
         for variables, names in found:
-            ours.restore([name for name in names if name in ours and name not in variables])
+            changes.restore([name for name in names if name in changes and name not in variables])
             for name, value in variables.items():
-                ours.set(name, value)
+                changes.set(name, value)
         has_started = is_new and cuda_watch.look() is State.FROZEN
         if has_started and judge_process(snapshot.machine, State.FROZEN).uuids != uuids:
             raise _StartedMeanwhileError

@@ -46,7 +46,7 @@ def install(
         raise ChoiceError(f"{name!r:.40} is not a kernel name. Use letters, digits, '.', '-' and '_'")
     specs, ipykernel = _jupyter()
     there = Path(specs.user_kernel_dir if prefix is None else f"{prefix}/share/jupyter/kernels", name.lower())
-    if there.exists() and not _is_ours(there):
+    if there.exists() and not _was_made_here(there):
         raise ChoiceError(f"{there} is another kernel. Choose a name for the new one: --name my-{name}")
     spec = ipykernel.get_kernel_dict()
     argv = [*spec["argv"], "--gpus", typed, *(["--plain"] if is_plain else [])]
@@ -63,7 +63,7 @@ def install(
     return Kernelspec(name.lower(), display_name, typed, to, "")
 
 
-def _is_ours(folder: Path) -> bool:
+def _was_made_here(folder: Path) -> bool:
     try:
         return _MODULE in (folder / "kernel.json").read_text(encoding="utf-8", errors="replace")
     except OSError:

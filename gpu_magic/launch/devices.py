@@ -52,7 +52,7 @@ def inherit(session: Session, options: Options, *, claims: Claims | None) -> Sel
         # CUDA started with other variables, and this process sees the GPUs from then.
         return _pick(session, _named(devices), None, claims, options=options, machine=snapshot.machine)
     if claims is not None and session.claims.are_wanted:
-        claims.hold([device.identity for device in devices], alone=False)
+        claims.hold([device.identity for device in devices], unclaimed=False)
     vendor = snapshot.machine.vendor
     set_here = {name: value for name, value in variables.named(names_of(vendor)).items() if value is not None}
     return Selection(devices, set_here, vendor=vendor)
@@ -84,10 +84,10 @@ def pick(
     if (given := options.for_auto.strip()) and not isinstance(request, Auto):
         raise LaunchError(f"{given} goes with auto. Try --gpus auto {given}")
     if wait is None:
-        is_alone = isinstance(request, Auto) or options.only_free
+        must_be_unclaimed = isinstance(request, Auto) or options.only_free
         try:
             there = snapshot.machine if snapshot else None
-            machine = read_for_auto(session) if is_alone else there or read_machine(session)
+            machine = read_for_auto(session) if must_be_unclaimed else there or read_machine(session)
             return _pick(session, request, count, claims, options=options, machine=machine)
         except NotFreeError as error:
             raise (error.or_wait() if isinstance(request, Auto) else error) from None
@@ -101,7 +101,7 @@ def pick(
         read_seconds(wait),
         claims=session.claims.taken,
         decide=partial(_select, session, request, count),
-        commit=partial(_claim, session, claims, alone=True),
+        commit=partial(_claim, session, claims, unclaimed=True),
     ).wait(on_wait)
 
 
@@ -115,18 +115,19 @@ def _pick(
     machine: Inventory,
 ) -> Selection:
     """Pick the GPUs for a command now, and claim them."""
-    is_alone = isinstance(request, Auto) or options.only_free
+    must_be_unclaimed = isinstance(request, Auto) or options.only_free
 
     def choose() -> Selection:
-        there = machine.with_claims(session.claims.taken()) if is_alone else machine
-        return _claim(session, claims, _select(session, request, count, options, there), alone=is_alone)
+        there = machine.with_claims(session.claims.taken()) if must_be_unclaimed else machine
+        selection = _select(session, request, count, options, there)
+        return _claim(session, claims, selection, unclaimed=must_be_unclaimed)
 
-    return session.claims.pick_in_turn(choose) if is_alone and claims is not None else choose()
+    return session.claims.pick_in_turn(choose) if must_be_unclaimed and claims is not None else choose()
 
 
-def _claim(session: Session, claims: Claims | None, selection: Selection, *, alone: bool) -> Selection:
+def _claim(session: Session, claims: Claims | None, selection: Selection, *, unclaimed: bool) -> Selection:
     if claims is not None and session.claims.are_wanted:
-        claims.hold([device.identity for device in selection.known], alone=alone)
+        claims.hold([device.identity for device in selection.known], unclaimed=unclaimed)
     return selection
 
 

@@ -396,7 +396,8 @@ class Task(BackgroundTask):
             else:
                 self._claims.release()
             with suppress(OSError):
-                self._session.claims.tell()  # the process is idle from now on, not since its last cell
+                # The process is idle from now on, not since its last cell.
+                self._session.claims.publish_activity()
             # Before the event, so that the log has the line when a waiting caller continues.
             _log.info("%s has ended with code %d", printable(self.name), self._code)
             self._ended.set()

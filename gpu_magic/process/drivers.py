@@ -46,7 +46,7 @@ class State(enum.Enum):
     LIVE = "live"  # loaded, but not started
     FROZEN = "frozen"  # started: CUDA does not read CUDA_VISIBLE_DEVICES again
     FORKED = "forked"  # a child that was forked after the start: CUDA cannot be used here
-    UNKNOWN = "unknown"  # this platform gives no way to ask
+    NO_WAY_TO_ASK = "unknown"  # this platform gives no way to ask
     UNCLEAR = "unclear"  # forked with the library loaded: CUDA may have started before the fork
     BROKEN = "broken"  # the library reports that CUDA cannot be used
 
@@ -80,7 +80,7 @@ class Driver:
 
     def state(self) -> State:
         if sys.platform == "win32":
-            return State.UNKNOWN
+            return State.NO_WAY_TO_ASK
         if self.is_started():
             return State.FORKED if self.started_in not in (None, os.getpid()) else State.FROZEN
         if self.error:

@@ -115,8 +115,8 @@ class EnvironmentChanges:
         """Restore variables, unless other code has changed them since. Return the names that changed."""
         changed = []
         for name in names:
-            is_ours, (before, ours) = self.is_unchanged(name), self._changes.pop(name)
-            if is_ours and before != ours:
+            is_unchanged, (before, now) = self.is_unchanged(name), self._changes.pop(name)
+            if is_unchanged and before != now:
                 set_variable(name, before)
                 changed.append(name)
         return changed

@@ -29,7 +29,7 @@ _SENTENCES = {
     State.ABSENT: "not started",
     State.LIVE: "not started",  # NVML also loads the driver's library
     State.FORKED: "started before this process was forked, so this process cannot use it",
-    State.UNKNOWN: "may have started: this platform gives no way to ask",
+    State.NO_WAY_TO_ASK: "may have started: this platform gives no way to ask",
     State.UNCLEAR: "may have started before this process was forked. If so, this process cannot use it",
 }
 

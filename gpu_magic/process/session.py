@@ -120,16 +120,16 @@ class Session:
 
     def unload(self) -> list[str]:
         """Restore the variables and release the claims. Return the names of the variables that changed."""
-        can_change, ours = probe().can_change, self.environment
+        can_change, changes = probe().can_change, self.environment
         # The mask and its order have a meaning only together. A mask that CUDA has read stays, because
         # without it frameworks would contradict each other. A mask that other code has changed also stays.
-        visible = [name for name in NAMES if name in ours]
-        if not can_change or not all(map(ours.is_unchanged, visible)):
+        visible = [name for name in NAMES if name in changes]
+        if not can_change or not all(map(changes.is_unchanged, visible)):
             visible = []
-        changed = ours.restore([*visible, *(name for name in ours.names if name not in NAMES)])
+        changed = changes.restore([*visible, *(name for name in changes.names if name not in NAMES)])
         if changed:
             _log.info("Unloaded: %s as before", ", ".join(changed))
-        ours.forget()
+        changes.forget()
         self.by = None
         if can_change:
             self.chosen = None
@@ -169,17 +169,17 @@ def current() -> Session:
     return session
 
 
-def _tell() -> None:
+def _publish_activity() -> None:
     """Publish that a cell begins or ends. Print once that other users could not see a claim."""
     session = current()
-    session.claims.tell()
+    session.claims.publish_activity()
     session.renew_claims()
     if session.lost_claims:
         print(session.lost_claims, file=sys.stderr)  # noqa: T201 - for the user of the cell
         session.lost_claims = ""
 
 
-cuda_watch.tell = _tell
+cuda_watch.on_activity = _publish_activity
 
 
 def use_session(other: Session | None) -> Session | None:

@@ -142,7 +142,7 @@ def _started_file() -> Path:
 def _write(file: Path, text: str) -> None:
     """Write a file atomically. Raise PermissionError if its folder belongs to another user."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _is_own(file.parent.lstat()):
+    if not _belongs_to_user(file.parent.lstat()):
         raise PermissionError(f"{file.parent} belongs to another user")
     new = file.with_suffix(".new")
     new.unlink(missing_ok=True)
@@ -158,7 +158,8 @@ def _read(file: Path) -> bytes | None:
     try:
         with os.fdopen(os.open(file, os.O_RDONLY | safely), "rb") as opened:
             about = os.fstat(opened.fileno())
-            return opened.read(_MOST_BYTES) if stat.S_ISREG(about.st_mode) and _is_own(about) else None
+            is_safe = stat.S_ISREG(about.st_mode) and _belongs_to_user(about)
+            return opened.read(_MOST_BYTES) if is_safe else None
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
@@ -170,11 +171,11 @@ def remove_expired() -> None:
     folder = Path(saved_choices_folder())
     with suppress(OSError):
         about = folder.lstat()
-        for file in folder.iterdir() if stat.S_ISDIR(about.st_mode) and _is_own(about) else ():
+        for file in folder.iterdir() if stat.S_ISDIR(about.st_mode) and _belongs_to_user(about) else ():
             with suppress(OSError):
                 if abs(time.time() - file.lstat().st_mtime) > _EXPIRES_AFTER:
                     file.unlink()
 
 
-def _is_own(about: os.stat_result) -> bool:
+def _belongs_to_user(about: os.stat_result) -> bool:
     return sys.platform == "win32" or about.st_uid == os.geteuid()

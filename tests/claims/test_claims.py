@@ -224,7 +224,7 @@ def test_a_full_disk_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: P
             assert claims.held == set()
             assert claims.others().keys() == {GPU}
             with pytest.raises(PickedTwiceError):  # it is another's, whether or not ours could be written
-                claims.hold([GPU], alone=True)
+                claims.hold([GPU], unclaimed=True)
     finally:
         subprocess.run(["umount", tmp_path], check=True)
 

@@ -172,7 +172,7 @@ def test_since_when_others_see() -> None:
         assert abs(claim.since - made) < 60
         assert claim.idle != UNKNOWN
         assert Claims().others()[OTHER][0].idle != UNKNOWN
-        one.run("kernel.tell()")
+        one.run("kernel.publish_activity()")
         assert Claims().others()[GPU][0].since == claim.since
 
 

@@ -134,7 +134,7 @@ def test_who_has_claimed_the_gpu_meanwhile_is_said(notebook: Typed, folder: Path
     with stranger(JPY_SESSION_NAME="eval.ipynb") as one:
         (claimed,) = one.sees()
         only(folder).unlink()
-        one.run(f"claims.hold([{claimed!r}], alone=True)")
+        one.run(f"claims.hold([{claimed!r}], unclaimed=True)")
         said = notebook("pass").text
     assert re.search(r"made again\. GPU 1 is now also claimed by you: eval\.ipynb, since \d\d:\d\d\.$", said)
 

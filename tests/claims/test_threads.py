@@ -59,7 +59,7 @@ def test_threads_that_choose_leave_no_claim_that_nobody_can_end(folder: Path) ->
     def choose() -> None:
         for wanted in [[GPU], [GPU, OTHER], [OTHER], []] * 50:
             ours.hold(wanted)
-            ours.tell()
+            ours.publish_activity()
 
     together(*[choose] * 4)
     ours.hold([GPU])
