@@ -117,13 +117,16 @@ def test_a_command_in_the_background_is_work(notebook: InteractiveShell, folder:
     assert own.stat().st_ctime_ns > rests_since
 
 
-def test_a_process_is_at_work_if_one_of_its_claims_says_so() -> None:
+@pytest.mark.parametrize("first", ["kernel", "command"])
+def test_a_process_is_at_work_if_one_of_its_claims_says_so(folder: Path, first: str) -> None:
     with stranger() as one:
         one.run("globals().update(kernel=Claims(is_at_work=lambda: False))")
-        one.run(f"kernel.hold([{GPU!r}])")
-        until(lambda: Claims().others()[GPU][0].idle)
         one.run("globals().update(command=Claims('sleep 600', is_at_work=lambda: True))")
-        one.run(f"command.hold([{OTHER!r}])")
+        holds = {"kernel": f"kernel.hold([{GPU!r}])", "command": f"command.hold([{OTHER!r}])"}
+        one.run(holds.pop(first))
+        one.run(*holds.values())
+        (at_rest,) = folder.glob(f"{GPU}.*")
+        until(lambda: time.time() - at_rest.stat().st_ctime > 1)
         assert [claim.idle for (claim,) in Claims().others().values()] == [0, 0]
 
 
