@@ -96,8 +96,8 @@ def test_what_is_done_to_the_variable_after_cuda_has_read_it(
 @pytest.mark.usefixtures("machine")
 def test_a_choice_within_the_process(typed: Typed) -> None:
     started(typed, "1,3")
-    assert "cuda:0 = GPU 1" in typed("%gpus auto --in-process").text
-    assert "cuda:1 = GPU 3" in typed("%gpus all --in-process").text
+    assert "cuda:0 = GPU 1" in typed("%gpus auto --in-process --dry-run").text
+    assert "cuda:1 = GPU 3" in typed("%gpus all --in-process --dry-run").text
     assert "%%on_gpu cpu runs a cell on the CPU" in typed("%gpus none --in-process").text
 
 
