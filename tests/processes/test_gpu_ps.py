@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -17,14 +18,16 @@ from gpu_magic.devices.processes import read_process, start_of
 from gpu_magic.processes.processes import OwnProcess, OwnProcesses, next_step
 from gpu_magic.testing import Machine, simulate
 from tests.claims.holders import holder
-from tests.processes import until
+from tests.conftest import LIMIT
+from tests.machine import environment
+from tests.processes import DEAF, running, sees_processes, until, using
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from IPython.core.interactiveshell import InteractiveShell
 
-    from tests.conftest import Typed
+    from tests.conftest import Fresh, Typed
 
 
 @pytest.fixture
@@ -141,3 +144,28 @@ def test_what_other_notebooks_only_claim_is_listed(
     assert rows[at + 1] == "a claim on GPU 4"
     assert "b.ipynb" not in typed("%gpu_ps").text.strip()
     typed("%unload_ext gpu_magic")
+
+
+@sees_processes
+def test_another_term_does_not_put_off_the_kill(fresh: Fresh, native: Path, tmp_path: Path) -> None:
+    code = """
+        import sys, time
+        import gpu_magic
+        from gpu_magic.devices.processes import read_process
+        from gpu_magic.processes.processes import next_step, send
+        (own,) = gpu_magic.my_processes()
+        def step():
+            return next_step(read_process(own.pid))
+        def ask():
+            send(own.pid, own.started, kill=False)
+            return step()
+        ask()
+        while step() != "kill":
+            time.sleep(0.05)
+        print(ask())
+        gpu_magic.end_process(own, kill=True)
+    """
+    with running(DEAF, tmp_path / "deaf.py") as process:
+        using(process.pid).write(tmp_path / "machine")
+        assert fresh(code, **environment(native, tmp_path / "machine")) == "kill\n"
+        assert process.wait(LIMIT) == -signal.SIGKILL
