@@ -359,6 +359,19 @@ def test_stopping_interrupts_a_background_cell(run: Run, work: str, *, is_stoppe
     sys.settrace(before)
 
 
+def test_an_error_of_a_background_cell_that_is_stopped_is_told(run: Run) -> None:
+    """Such as a checkpoint that could not be saved."""
+    run("import gpu_magic, threading, time\nstarted = threading.Event()")
+    run(
+        "%%on_gpu 1 --background loop\ntry:\n    started.set()\n    while True: time.sleep(0.01)\n"
+        "except KeyboardInterrupt:\n    raise OSError('disk full')"
+    )
+    run("started.wait()\ntask = gpu_magic.tasks()['loop']\ntask.stop()\ntask.join()")
+    assert run("task.has_failed").value is True
+    assert run("str(task)").value.startswith("failed: OSError: disk full ·")
+    assert "OSError: disk full" in run("%gpu_tasks wait loop").text
+
+
 def test_a_call_that_can_not_be_interrupted_is_told_in_a_line(run: Run, tmp_path: Path) -> None:
     """A C function that says that it has begun, and returns when a named pipe is opened."""
     pipe, begun = tmp_path / "pipe", tmp_path / "begun"
