@@ -251,15 +251,16 @@ def test_names_paths_and_uuids_are_left_out(text: str, without: str) -> None:
 def test_a_report_names_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     with simulate("4xA100-80GB"):
         uuid = str(gpu_magic.gpus()[2].uuid)
-    with monkeypatch.context() as patch, simulate("4xA100-80GB", mask=f"{uuid},/home/maria/x,chen"):
-        private = {"HOME": "/home/maria", "USER": "maria", "HOSTNAME": "gpu07", "JUPYTERHUB_USER": "chen"}
+    hub = "maria@physics.example"  # a name that begins with a shorter one
+    with monkeypatch.context() as patch, simulate("4xA100-80GB", mask=f"{uuid},/home/maria/x,chen,{hub}"):
+        private = {"HOME": "/home/maria", "USER": "maria", "HOSTNAME": "chen", "JUPYTERHUB_USER": hub}
         for name, value in private.items():
             patch.setenv(name, value)
         found = gpu_magic.doctor()
         report = found.report()
     assert uuid in repr(found)
     assert f"{uuid[:8]}…" in report
-    assert not [one for one in (uuid, *private.values()) if one in report]
+    assert not [one for one in (uuid, "physics", *private.values()) if one in report]
 
 
 def test_the_names_of_json_stay() -> None:
