@@ -17,7 +17,7 @@ from gpu_magic.gpus.apply import apply, resume
 from gpu_magic.gpus.options import Options
 from gpu_magic.option_table import CHOICE
 from gpu_magic.process.session import current
-from gpu_magic.restart.saved import read_saved, remember, remembered
+from gpu_magic.restart.saved import read_saved, remember, remembered, save, saved_choice_file, take
 from gpu_magic.testing import start_cuda
 from tests.inputs import LISTS, check_refusal
 from tests.processes import needs_root
@@ -122,6 +122,23 @@ def as_kernel(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
 
     yield begin
     IPKernelApp.clear_instance()
+
+
+def test_what_is_left_of_a_write_that_was_cut_off_is_no_obstacle(
+    tmp_path: Path, as_kernel: Callable[[Path], None]
+) -> None:
+    as_kernel(tmp_path / "runtime" / "kernel-1.json")
+    for name in ("gpu_magic", "gpu_magic_started"):
+        folder = tmp_path / "runtime" / name
+        folder.mkdir(mode=0o700)
+        (folder / "kernel-1.new").write_text("half a fi")
+    devices = apply(current(), "2").devices
+    remember(devices)
+    assert remembered() == {device.identity for device in devices}
+    save("2", devices, {})
+    file = saved_choice_file()
+    assert file is not None
+    assert take(file) == (devices[0].uuid, {})
 
 
 def test_a_kernel_of_another_folder_keeps_what_others_remember(
