@@ -15,8 +15,11 @@ from gpu_magic.process.environment import variables_now
 from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot
 from tests.claims.holders import stranger
+from tests.machine import CARDS, Driver, environment
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import Fresh
 
 # What a thread of the user's can do, at a moment that is the same each time: as GPU 2 is chosen.
@@ -78,3 +81,23 @@ def test_gpus_that_another_process_claims_meanwhile_leave_the_memory_settings_al
     assert session.claims.held == set()
     assert variables_now() == before
     session.unload()
+
+
+def test_a_choice_that_cuda_has_overtaken_leaves_the_claims_as_they_were(
+    fresh: Fresh, native: Path, tmp_path: Path
+) -> None:
+    Driver(CARDS).write(tmp_path / "machine")
+    code = """
+        import ctypes, sys, warnings
+        import gpu_magic
+        from gpu_magic.process.session import current
+        def start(event, about):
+            if event == "os.putenv" and about[0] == b"CUDA_VISIBLE_DEVICES":
+                ctypes.CDLL("libcuda.so.1").cuInit(0)
+        warnings.simplefilter("ignore")
+        gpu_magic.choose("3,1")
+        sys.addaudithook(start)
+        print(gpu_magic.choose("2").is_applied, *sorted(current().claims.held))
+    """
+    said = fresh(code, **environment(native, tmp_path / "machine"))
+    assert said == f"False {CARDS[1].uuid} {CARDS[3].uuid}\n"
