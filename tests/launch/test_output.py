@@ -104,6 +104,17 @@ def test_a_text_without_lines_is_cut_and_its_end_is_shown(tmp_path: Path) -> Non
     assert again.endswith("9999 %")
 
 
+def test_half_a_character_before_what_is_left_out_is_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    output = Output("0", "Rank 0", lambda: [file])
+    file.write_bytes("a\u00df".encode()[:2])
+    assert output.read(1000) == "a"
+    file.write_text("a\u00df\n" + "word\n" * 1000, encoding="utf-8")
+    text = output.read(100)
+    assert "are left out here" in text
+    assert "\ufffd" not in text
+
+
 def test_several_files_are_cut_to_what_is_left_of_the_bound(tmp_path: Path) -> None:
     """A rank's two: what it writes, and its errors."""
     files = [tmp_path / "stdout", tmp_path / "stderr"]
