@@ -80,6 +80,20 @@ def test_an_engine_and_what_it_has_started_end_with_their_guardian(cluster: gpu_
     assert cluster.client[0].apply_sync(os.getppid) != guardian
 
 
+def test_each_end_of_an_engine_that_is_restarted_is_told(
+    cluster: gpu_magic.Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = []
+    for _ in range(2):
+        os.kill(cluster.client[1].apply_sync(os.getpid), signal.SIGKILL)
+        until(lambda: cluster.ended)
+        capsys.readouterr()
+        cluster.report_ends()
+        told.append(capsys.readouterr().err.partition("\n")[0])
+        assert [engine.number for engine in cluster.restart()] == [1]
+    assert told == ["Engine 1 (GPU 0): ended by SIGKILL. To restart it: %gpu_cluster restart 1"] * 2
+
+
 def test_ipyparallels_own_cluster_starts_engines_by_name(tmp_path: Path) -> None:
     before = psutil.Process().children(recursive=True)
     with (
