@@ -174,6 +174,32 @@ def test_a_script_that_could_not_be_loaded_is_loaded_at_the_next_look(lab: Lab) 
     assert hearers == 1  # nothing is left of the first look
 
 
+def test_a_late_answer_of_the_kernel_before_changes_nothing(lab: Lab) -> None:
+    notebook = lab.open("x = 1  # gpu_magic", LOAD, own_page=True)
+    page = notebook.page
+    notebook.run(0)
+    expect(notebook.chip).to_have_text("4 of 4 GPUs free")
+    page.evaluate(
+        """() => {
+            const kernel = notebook.sessionContext.session.kernel;
+            const ask = kernel.requestCommInfo.bind(kernel);
+            kernel.requestCommInfo = async (...about) => {
+                const answer = await ask(...about);
+                return new Promise((done) => { window.answer = () => done(answer); });
+            };
+        }"""
+    )
+    notebook.run(0)
+    page.wait_for_function("'answer' in window")  # which tells of no gpu_magic
+    page.evaluate("notebook.sessionContext.changeKernel({name: 'python3'})")
+    notebook.run(1)
+    expect(notebook.chip).to_contain_text("CUDA")
+    page.evaluate("answer()")
+    page.evaluate("() => new Promise((done) => setTimeout(done))")  # after all that follows from it
+    assert "CUDA" in notebook.chip.inner_text()
+    assert page.evaluate("document.querySelectorAll('.gm-chip').length") == 1
+
+
 def test_it_comes_back_once_the_panel_of_an_ended_kernel_is_closed(lab: Lab) -> None:
     notebook = open_chip(lab)
     notebook.chip.click()
