@@ -1,0 +1,31 @@
+"""The blocks of cells, whatever they are for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpu_magic.shell.cells import blocks_of
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from gpu_magic.shell.cells import End
+    from tests.conftest import Typed
+
+
+def test_an_error_at_the_end_of_a_block_is_the_cell_s(typed: Typed, shell: InteractiveShell) -> None:
+    """So "Run All" stops there. An error of the cell itself goes before it."""
+
+    def begin(_: object) -> End:
+        def end(_: BaseException | None) -> None:
+            raise OSError("the block could not end")
+
+        return end
+
+    shell.user_ns["begin"] = lambda: blocks_of(shell).run(None, begin)
+    ended, failed = typed("begin()\n1"), typed("begin()\n1 / 0")
+    assert isinstance(ended.error, OSError)
+    assert isinstance(failed.error, ZeroDivisionError)
+    for cell in ended, failed:
+        assert "OSError: the block could not end" in cell.text
+    assert typed("2").value == 2
