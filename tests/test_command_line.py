@@ -29,7 +29,9 @@ SIMULATED = (
 
 
 def start(*words: str, stdout: IO[str] | int = subprocess.PIPE, **variables: str) -> subprocess.Popen[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
+    # Unbuffered output would come at once also where nothing has flushed it.
+    unset = "CUDA_", "PYTHONUNBUFFERED"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(unset)}
     return subprocess.Popen(
         [sys.executable, "-m", "gpu_magic", *words],
         env=clean | {"GPU_MAGIC_SIMULATE": "4xA100-80GB clock=0", "PYTHONPATH": str(ROOT)} | variables,
@@ -334,6 +336,7 @@ def test_a_command_starts_once_its_gpus_are_free() -> None:
 
 
 def test_one_line_of_json_says_what_was_picked_before_the_command_writes() -> None:
+    assert run("launch", "--json", "--gpus", "2", "--", "echo", "yes")[1].endswith("}\nyes\n")
     code = "import os, sys; print(os.environ['CUDA_VISIBLE_DEVICES'], input()); sys.exit(7)"
     process = start("launch", "--json", "--gpus", "2,0", "--", sys.executable, "-c", code)
     assert process.stdout
