@@ -332,17 +332,31 @@ def _doubts(snapshot: Snapshot, selection: Selection) -> Iterator[str]:
     guard, variables = snapshot.guard, snapshot.now
     if guard.state in (State.BROKEN, State.UNCLEAR):
         yield f"{guard}."
+    if selection.variables != variables.named(tuple(selection.variables)):
+        yield from _of_older_processes()
+    if selection.known and not snapshot.simulated:  # no framework can use a simulated GPU
+        was_hidden = guard.state is State.LIVE and str(variables.mask).strip() in ("", "-1")
+        yield from _of_frameworks(selection, was_hidden=was_hidden and selection.vendor == "nvidia")
+
+
+def _of_older_processes() -> Iterator[str]:
+    """Yield warnings about processes of this one that keep the earlier variables."""
     # The default start method on Linux from Python 3.14 on. The server's children get its variables.
     server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
-    has_server = getattr(server, "_forkserver_pid", None) is not None
-    if has_server and selection.variables != variables.named(tuple(selection.variables)):
+    if getattr(server, "_forkserver_pid", None) is not None:
         yield (
             "multiprocessing's fork server has already started. Its processes keep the earlier GPUs: use the "
             'start method "spawn".'
         )
-    if selection.known and not snapshot.simulated:  # no framework can use a simulated GPU
-        was_hidden = guard.state is State.LIVE and str(variables.mask).strip() in ("", "-1")
-        yield from _of_frameworks(selection, was_hidden=was_hidden and selection.vendor == "nvidia")
+    # Workers of process pools, joblib's and those of DataLoaders are children of multiprocessing too.
+    multiprocessing = sys.modules.get("multiprocessing")
+    if workers := multiprocessing.active_children() if multiprocessing else []:
+        names = sorted(shortened(worker.name, 40) for worker in workers)
+        names[3:] = [f"{len(names) - 3} more"] if names[3:] else []
+        yield f"{listed(names)} run already and keep the earlier GPUs. To renew the workers, end their pool."
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        yield "Ray has already started. Its workers keep the earlier GPUs: ray.shutdown(), then ray.init()."
 
 
 def _of_frameworks(selection: Selection, *, was_hidden: bool) -> Iterator[str]:

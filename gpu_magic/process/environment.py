@@ -111,6 +111,18 @@ class EnvironmentChanges:
     def is_unchanged(self, name: str) -> bool:
         return os.environ.get(name) == self._changes[name][1]
 
+    def replaced(self) -> tuple[Variables, Variables] | None:
+        """Return the variables of a choice, and those that CUDA would read. None if they are the same."""
+        from gpu_magic.process.mask import NAMES, Variables
+
+        names = [name for name in NAMES if name in self]
+        chosen = {name: self._changes[name][1] for name in names}
+        now = {name: _value_in_c(name) for name in names}
+        if chosen == now:
+            return None
+        rest = {name: os.environ.get(name) for name in NAMES}
+        return Variables(*(rest | chosen).values()), Variables(*(rest | now).values())
+
     def restore(self, names: Iterable[str]) -> list[str]:
         """Restore variables, unless other code has changed them since. Return the names that changed."""
         changed = []
@@ -135,6 +147,17 @@ class EnvironmentChanges:
     def forget(self) -> None:
         """Forget the values to restore. The variables stay as they are."""
         self._changes.clear()
+
+
+def _value_in_c(name: str) -> str | None:
+    """Return a variable as C code reads it. `os.putenv` changes it for C code alone."""
+    ctypes = sys.modules.get("ctypes")  # whatever reads GPUs has loaded it
+    if ctypes is None or os.name != "posix":
+        return os.environ.get(name)
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_char_p
+    value = getenv(os.fsencode(name))
+    return None if value is None else os.fsdecode(value)
 
 
 def set_variable(name: str, value: str | None) -> None:

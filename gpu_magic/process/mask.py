@@ -116,6 +116,7 @@ class Flaw(enum.Enum):
     SEVERAL_MIG = "several MIG instances"
     SILENT = "GPUs that do not answer"
     CHANGED = "changed after CUDA started"
+    REPLACED = "in place of a choice"
     CONTRADICTION = "other GPUs than a scheduler or a container lists"
     OTHER = "other"
 

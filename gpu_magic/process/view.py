@@ -61,6 +61,8 @@ class Snapshot:
         How users want the variables to name GPUs (`c.GpuMagics.by`).
     chosen
         The latest choice of the process, as it was asked for.
+    replaced
+        The variables that a choice has set, and those that other code has set since. None: the choice stands.
 
     """
 
@@ -76,6 +78,7 @@ class Snapshot:
     is_as_begun: bool = False
     by: By | None = None
     chosen: object = None
+    replaced: tuple[Variables, Variables] | None = None
 
     @classmethod
     def of(cls, session: Session, machine: Inventory, state: State | None = None) -> Self:
@@ -89,6 +92,7 @@ class Snapshot:
             claimed=session.claims.held,
             by=session.by,
             chosen=session.chosen,
+            replaced=session.environment.replaced(),
         )
 
     @classmethod
@@ -183,7 +187,19 @@ class Snapshot:
                 "processes use the new value, and frameworks may count by it."
             )
             notes.append(Note(why, Flaw.CHANGED))
+        if self.replaced and guard.can_change:
+            notes.append(self._in_place_of_choice(*self.replaced))
         return tuple(notes)
+
+    def _in_place_of_choice(self, chosen: Variables, now: Variables) -> Note:
+        """Return what became of a choice that other code has changed."""
+        devices, name = read_visible(chosen, self.machine).devices, names_of(self.machine.vendor)[0]
+        value = now.named((name,))[name]
+        what = f"Other code has {f'set {name}={value}' if value is not None else f'removed {name}'}"
+        if devices is UNKNOWN:
+            return Note(f"{what} since you chose. Choose again.", Flaw.REPLACED)
+        numbers = ",".join(device.number_text for device in devices) or "none"
+        return Note(f"{what} after %gpus {numbers}.", Flaw.REPLACED, f"To restore: %gpus {numbers}")
 
     @cached_property
     def _by_variables(self) -> Reading:

@@ -1,0 +1,98 @@
+"""What other code does to the variables after a choice is told once, and the claim follows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpu_magic.testing import start_cuda
+from tests.machine import CARDS, Driver, environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpu_magic.testing import Machine
+    from tests.conftest import Fresh, Typed
+
+MASK = "CUDA_VISIBLE_DEVICES"
+BACK = "To restore: %gpus 2,0"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (f"os.environ.pop('{MASK}')", f"removed {MASK}"),
+        (f"del os.environ['{MASK}']", f"removed {MASK}"),
+        (f"os.environ['{MASK}'] = '1'", f"set {MASK}=1"),
+        (f"os.putenv('{MASK}', '3')", f"set {MASK}=3"),
+        (f"os.environ.update({MASK}='')", f"set {MASK}="),
+        ("os.environ.pop('CUDA_DEVICE_ORDER')", f"set {MASK}=2,0"),
+    ],
+)
+def test_a_choice_that_other_code_changes(machine: Machine, typed: Typed, code: str, said: str) -> None:
+    typed("import os")
+    assert typed("%gpus 2,0").error is None
+    text = typed(f"{code};").text
+    assert said in text
+    assert BACK in text
+    assert typed("1").text == "Out[4]: 1\n"  # once
+    assert BACK in typed("%gpus").text
+    assert BACK not in typed("%gpus 2,0").text
+    assert BACK not in typed("%gpus").text
+
+
+def test_each_change_is_told(machine: Machine, typed: Typed) -> None:
+    typed("import os\n%gpus 2,0")
+    for value in ("1", "3"):
+        assert f"{MASK}={value}" in typed(f"os.environ['{MASK}'] = '{value}'").text
+    assert typed(f"os.environ['{MASK}'] = '2,0'").text == ""  # as it was
+
+
+def test_after_cuda_has_started_the_variable_means_nothing(machine: Machine, typed: Typed) -> None:
+    typed("import os\n%gpus 2,0")
+    start_cuda()
+    typed("x = 1")
+    assert BACK not in typed(f"y = dict(os.environ)\nos.environ['{MASK}'] = '1'").text
+
+
+def test_workers_that_have_started_before_a_choice_are_named(fresh: Fresh) -> None:
+    said = fresh(
+        "import gpu_magic, gpu_magic.testing\n"
+        "from concurrent.futures import ProcessPoolExecutor\n"
+        "if __name__ == '__main__':\n"
+        "    pool = ProcessPoolExecutor(1)\n"
+        "    pool.submit(abs, 1).result()\n"
+        "    with gpu_magic.testing.simulate('2xT4'):\n"
+        "        print([gpu_magic.choose('1').warnings for _ in range(2)])\n"
+        "    pool.shutdown()\n"
+    )
+    assert said.count("keep the earlier GPUs") == 1  # the second choice changes nothing
+
+
+@pytest.mark.parametrize(
+    ("value", "claims", "wanted"), [("'1'", [1], True), ("None", [], True), ("'1'", [], False)]
+)
+def test_the_claim_follows(
+    fresh: Fresh, native: Path, tmp_path: Path, value: str, claims: list[int], *, wanted: bool
+) -> None:
+    """It is that of a process over a pretend driver, because a simulated machine is claimed by nobody."""
+    Driver(CARDS).write(tmp_path / "machine")
+    found = fresh(
+        f"""
+import os
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "gpu_magic")
+shell.run_cell("%config GpuMagics.claims = {wanted}")
+shell.run_cell("%gpus 2,0")
+shell.user_ns["value"] = {value}
+shell.run_cell("import os; os.environ.pop('{MASK}') if value is None else os.environ.update({MASK}=value); 0;")
+import gpu_magic
+from gpu_magic.process.session import current
+print([gpu.index for gpu in gpu_magic.gpus() if gpu.identity in current().claims.held])
+""",
+        **environment(native, tmp_path / "machine"),
+        GPU_MAGIC_CLAIMS=str(tmp_path / "claims"),
+    )
+    assert found.splitlines()[-1] == str(claims)
