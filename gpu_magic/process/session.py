@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.claims.folder import Access
 from gpu_magic.claims.held import Claims
-from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.process.drivers import probe
 from gpu_magic.process.environment import (
@@ -22,7 +21,7 @@ from gpu_magic.process.environment import (
     variables_at_start,
 )
 from gpu_magic.process.given import Grant, read_grant
-from gpu_magic.process.mask import NAMES, By, Flaw, Variables
+from gpu_magic.process.mask import NAMES, By, Variables
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.text import listed
 
@@ -57,7 +56,7 @@ class Session:
         self.access = Access(is_shared=given is None)
         self.claims = Claims(access=self.access, is_at_work=cuda_watch.is_at_work)
         self.lost_claims = ""  # what the user has yet to be told about claims that were removed
-        self._followed: object = None  # the latest change of a choice by other code that was told
+        self.followed: object = None  # the latest change of a choice by other code, for `view`
         self._noted: set[str] = set()  # why claims could not be made again, since the latest choice
 
     @cached_property
@@ -114,25 +113,6 @@ class Session:
             if uuid in labels:
                 self.lost_claims += f" {labels[uuid]} is now also {listed(map(str, claims))}."
 
-    def follow_other_code(self) -> str:
-        """If other code has changed a choice, claim what it names instead. Return what to tell, or "".
-
-        It is told once for each change, and only if CUDA has not started: then the variables mean nothing.
-        """
-        replaced = self.environment.replaced()
-        if replaced is None or replaced == self._followed or not probe().can_change:
-            return ""
-        from gpu_magic.process.view import Snapshot
-        from gpu_magic.process.visible import in_force, read_visible
-
-        self._followed = replaced
-        machine = self.reader.inventory()
-        devices = read_visible(replaced[1], machine).devices if in_force(replaced[1], machine) else ()
-        if self.claims.held and devices is not UNKNOWN:
-            self.claims.hold([device.identity for device in devices], waits=False)
-        notes = Snapshot.of(self, machine).notes
-        return "".join(str(note) for note in notes if note.flaw is Flaw.REPLACED)
-
     def note_on_claims(self, problem: str) -> str:
         """Return what a choice prints about its claims. `problem` is the result of `Claims.hold`."""
         note = f"Other users cannot see your claim: {problem}." if problem else self.lost_claims
@@ -188,19 +168,6 @@ def current() -> Session:
                     session.by, session.claims.are_wanted = before.by, before.claims.are_wanted
                 _current = session
     return session
-
-
-def _publish_activity() -> None:
-    """Publish that a cell begins or ends. Print, once each, what has happened to claims and to a choice."""
-    session = current()
-    session.claims.publish_activity()
-    session.renew_claims()
-    for text in filter(None, [session.lost_claims, session.follow_other_code()]):
-        print(text, file=sys.stderr)  # noqa: T201 - for the user of the cell
-    session.lost_claims = ""
-
-
-cuda_watch.on_activity = _publish_activity
 
 
 def use_session(other: Session | None) -> Session | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.claims.held import count_waiting
 from gpu_magic.devices.model import UNKNOWN, Inventory, Unknown
-from gpu_magic.process.drivers import State
+from gpu_magic.process.drivers import State, probe
 from gpu_magic.process.environment import Program, program, variables_now
 from gpu_magic.process.given import Given, Grant
 from gpu_magic.process.guard import Guard, judge_process
 from gpu_magic.process.mask import By, Flaw, Note, Reading, Variables, names_of
 from gpu_magic.process.pace import paced
+from gpu_magic.process.session import Session, current
 from gpu_magic.process.visible import in_force, read_visible
 from gpu_magic.process.watch import cuda_watch
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Claim, Device, Gpu, OtherGpus
     from gpu_magic.devices.problems import Problem
-    from gpu_magic.process.session import Session
 
 __all__ = ["Snapshot", "ask_guard", "read_for_auto", "read_machine"]
 
@@ -250,3 +251,33 @@ def read_for_auto(session: Session) -> Inventory:
             time.sleep(paced(_BETWEEN_LOOKS))
             inventory = read_machine(session).with_highest(inventory)
     return inventory
+
+
+def _publish_activity() -> None:
+    """Publish that a cell begins or ends. Print, once each, what has happened to claims and to a choice."""
+    session = current()
+    session.claims.publish_activity()
+    session.renew_claims()
+    for text in filter(None, [session.lost_claims, _follow_other_code(session)]):
+        print(text, file=sys.stderr)  # noqa: T201 - for the user of the cell
+    session.lost_claims = ""
+
+
+def _follow_other_code(session: Session) -> str:
+    """If other code has changed a choice, claim what it names instead. Return what to tell; empty if nothing.
+
+    It is told once for each change, and only if CUDA has not started: then the variables mean nothing.
+    """
+    replaced = session.environment.replaced()
+    if replaced is None or replaced == session.followed or not probe().can_change:
+        return ""
+    session.followed = replaced
+    machine = session.reader.inventory()
+    devices = read_visible(replaced[1], machine).devices if in_force(replaced[1], machine) else ()
+    if session.claims.held and devices is not UNKNOWN:
+        session.claims.hold([device.identity for device in devices], waits=False)
+    notes = Snapshot.of(session, machine).notes
+    return "".join(str(note) for note in notes if note.flaw is Flaw.REPLACED)
+
+
+cuda_watch.on_activity = _publish_activity  # whatever claims or chooses has loaded this module
