@@ -75,6 +75,7 @@ class Stranger:
 
     def has_said(self) -> bool:
         """Return whether the code has ended."""
+        assert self._process.stdout is not None
         return bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def said(self) -> Any:

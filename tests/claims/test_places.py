@@ -137,10 +137,9 @@ def colleagues(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Stranger]]:
 
 def begin(*processes: Stranger, request: str = "auto") -> None:
     """Have processes wait, one behind the other."""
-    for one in processes:
-        before = len(who())
+    for number, one in enumerate(processes, start=len(who()) + 1):
         one.begin(WAITS.format(request=request))
-        until(lambda before=before: len(who()) == before + 1)
+        until(lambda: len(who()) == number)  # noqa: B023 - it is called in this round
 
 
 def test_gpus_that_come_free_go_to_those_who_came_first(colleagues: list[Stranger]) -> None:
