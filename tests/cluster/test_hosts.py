@@ -6,7 +6,7 @@ import json
 import os
 import re
 import time
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpu_magic import Cluster
+    from gpu_magic.testing import Machine
 
 A, B = "127.0.0.1", "127.0.0.2"
 
@@ -146,6 +147,9 @@ def test_a_call_that_is_about_to_end_is_waited_for(client: Any, join: Callable[[
     """The controller learns that a call has ended after the client does."""
     client[1].apply_async(time.sleep, 0.2)
     assert not join(client).ended
+
+
+simulation: AbstractContextManager[Machine]  # of an engine, from the first of these calls to the second
 
 
 def start_cuda_with_all() -> None:
