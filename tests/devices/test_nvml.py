@@ -143,7 +143,7 @@ def test_old_drivers_are_read_by_older_functions(nvml: Nvml) -> None:
         status = nvml.inventory()[0].status
         assert status.memory_used == gpu.memory_used + gpu.reserved  # which version 1 does not tell apart
         assert status.memory_free == gpu.model.memory - gpu.memory_used - gpu.reserved
-        assert status.processes[0].owner == "maria"
+        assert [one.owner for one in status.processes] == ["maria"]
         assert nvml.limits(0).slowdowns == ("power limit",)
     older = {"nvmlDeviceGetMemoryInfo", "nvmlDeviceGetComputeRunningProcesses_v2", THROTTLE}
     with simulate("1xA100-80GB") as machine:
@@ -163,7 +163,9 @@ def test_more_processes_than_one_call_lists_are_all_read(nvml: Nvml) -> None:
             gpu.run("worker.py", "maria", GIB >> 2, work=1)
         gpu.run("train.py", "tom", None)
         gpu.run("mine.py", "maria", GIB, pid=os.getpid())
-        *workers, hidden, mine = nvml.inventory()[0].status.processes
+        processes = nvml.inventory()[0].status.processes
+        assert processes is not UNKNOWN
+        *workers, hidden, mine = processes
         assert {one.pid: one.memory for one in workers} == {p.pid: p.memory for p in gpu.processes[:140]}
         assert (hidden.memory, hidden.owner, hidden.name, hidden.is_this_process) == (
             UNKNOWN,
@@ -271,12 +273,12 @@ def test_mig_instances_stand_under_their_gpu(nvml: Nvml) -> None:
         assert split.is_split
         assert [part.uuid for part in split.mig] == [first.uuid, second.uuid]
         assert split.mig[1].memory_total == 40 * GIB
-        assert split.mig[1].status.processes[0].owner == "maria"
+        assert [one.owner for one in split.mig[1].status.processes] == ["maria"]
         assert split.status.utilization is UNKNOWN
         assert not whole.is_split
         found = nvml.counters([first.uuid, second.uuid], 0)
         assert found[first.uuid].memory == {}
-        assert list(found[second.uuid].memory) == [second.processes[0].pid]  # type: ignore[call-overload]
+        assert found[second.uuid].memory == {second.processes[0].pid: 5 * GIB}
         assert found[first.uuid].energy is UNKNOWN  # the counter is the whole GPU's
 
 
@@ -298,6 +300,7 @@ class _Raw(str):
     """A name as bytes that are no UTF-8, which is how a driver could give it."""
 
     __slots__ = ("raw",)
+    raw: bytes
 
     def __new__(cls, raw: bytes) -> Self:
         self = super().__new__(cls, "raw")
@@ -368,8 +371,8 @@ def test_energy_work_and_memory_are_counted(nvml: Nvml) -> None:
             assert {name for name in found._fields if getattr(found, name) is UNKNOWN} == {figure}
     assert before.memory == {os.getpid(): 12 * GIB, other.pid: UNKNOWN}
     assert before.work is not UNKNOWN
-    found = {pid: [percent for _, percent in samples] for pid, samples in before.work.items()}
-    assert found == {os.getpid(): [60]}  # the other one holds memory and does nothing
+    work = {pid: [percent for _, percent in samples] for pid, samples in before.work.items()}
+    assert work == {os.getpid(): [60]}  # the other one holds memory and does nothing
     assert before.utilization == pytest.approx(60, abs=12)
     assert float(after.energy) - float(before.energy) == pytest.approx(watts, rel=0.2)  # type: ignore[arg-type]
     assert (first.memory, first.utilization, first.work) == (before.memory, UNKNOWN, UNKNOWN)

@@ -277,8 +277,8 @@ def test_the_table_calls_kernels_of_ones_own_by_their_notebooks(
         if len(shown) == 1:
             assert f"GPU 0 is in use by {shown[0]}" in repr(gpu_magic.choose("0"))
             # What `auto` tells of others has no name and no notebook.
-            who, age = shown[0].partition(": ")[0], shown[0].partition(", for ")[2]
-            in_use = f"{who} for {age}" if age else who
+            who, since = shown[0].partition(": ")[0], shown[0].partition(", for ")[2]
+            in_use = f"{who} for {since}" if since else who
             assert f"Not picked: GPU 0 (in use by {in_use})" in repr(gpu_magic.choose("auto"))
 
 

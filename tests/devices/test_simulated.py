@@ -176,16 +176,17 @@ def test_what_is_chosen_in_a_block_ends_with_it_and_the_real_mask_does_not_leak_
 def test_odd_arguments_to_choose() -> None:
     with simulate("4xT4"):
         gpus = gpu_magic.gpus()
-        given = [(gpus[2], "2"), ([gpus[2], gpus[0]], "2,0"), (np.int64(1), "1"), (range(2), "0,1")]
-        for wanted, mask in given:
+        given: dict[str, Any] = {"2": gpus[2], "2,0": [gpus[2], gpus[0]], "1": np.int64(1), "0,1": range(2)}
+        for mask, wanted in given.items():
             assert gpu_magic.choose(wanted).mask == mask
-        for odd in ([], "", None, 1.5, b"1", [None], object(), True, {1, 0}):
+        odds: list[Any] = [[], "", None, 1.5, b"1", [None], object(), True, {1, 0}]
+        for odd in odds:
             with pytest.raises(gpu_magic.ChoiceError):
                 gpu_magic.choose(odd)
-        with pytest.raises(gpu_magic.ChoiceError, match="neither 'index' nor 'uuid'"):
-            gpu_magic.choose(1, by="UUID")
-        with pytest.raises(gpu_magic.ChoiceError, match="neither 'pci' nor 'fastest'"):
-            gpu_magic.choose(1, order="FASTEST_FIRST")
+        options: list[dict[str, Any]] = [{"by": "UUID"}, {"order": "FASTEST_FIRST"}]
+        for option, neither in zip(options, ("'index' nor 'uuid'", "'pci' nor 'fastest'"), strict=True):
+            with pytest.raises(gpu_magic.ChoiceError, match=f"neither {neither}"):
+                gpu_magic.choose(1, **option)
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
 
 
