@@ -28,6 +28,7 @@ from tests.doctor.conftest import AMD, inventory, kernel
 from tests.processes import needs_root
 
 if TYPE_CHECKING:
+    from gpu_magic.devices.model import Gpu
     from tests.doctor.conftest import Place
 
 GUIDE = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide"
@@ -250,7 +251,7 @@ def test_gpus_that_cuda_can_t_use() -> None:
     taken = replace(first, compute_mode="Exclusive_Process", status=replace(first.status, utilization=90))
     empty = replace(first, is_split=True)
 
-    def found(*gpus: object, mask: str | None = None, **more: str) -> list[tuple[str, str]]:
+    def found(*gpus: Gpu, mask: str | None = None, **more: str) -> list[tuple[str, str]]:
         changed = replace(machine, gpus=gpus)
         facts = Facts(changed, kernel(changed, mask=mask), system=System(**more))  # type: ignore[arg-type]
         return [(one.severity, one.fix) for one in check_gpus(facts)]

@@ -128,9 +128,9 @@ def test_what_this_user_has_on_gpus() -> None:
     what = "The kernel of /home/maria/work/train.ipynb (pid 4711) is also yours and has 12.0 GiB on GPU 0"
     assert simulated.problem.startswith(what)
     assert simulated.fix == ""  # nothing runs there that can be ended
-    machine = replace(found, simulated="")
+    there = replace(found, simulated="")
     for program, fix in (("kernel", "%gpu_ps end 4711"), ("shell", "kill 4711")):
-        (real,) = check_leftovers(Facts(machine, kernel(machine, program)))  # type: ignore[arg-type]
+        (real,) = check_leftovers(Facts(there, kernel(there, program)))  # type: ignore[arg-type]
         assert real.fix == fix
     report = shown(real).report()
     assert "Another process of this user has 12.0 GiB on GPU 0" in report

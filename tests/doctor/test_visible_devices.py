@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -103,7 +103,7 @@ def export(mask: str) -> str:
     return f"export CUDA_VISIBLE_DEVICES={mask} CUDA_DEVICE_ORDER=PCI_BUS_ID"
 
 
-def fixes(machine: Inventory, program: Program = "kernel", **more: object) -> set[tuple[str, str]]:
+def fixes(machine: Inventory, program: Program = "kernel", **more: Any) -> set[tuple[str, str]]:
     found = list(check_visible_devices(Facts(machine, kernel(machine, program, **more))))
     assert all(one.fix or one.effect for one in found)  # what fixes it, or why nothing does
     return {(one.severity, one.fix) for one in found}
@@ -143,8 +143,8 @@ def test_a_shell_names_a_lost_gpu_s_neighbours_and_mig_instances_by_uuid() -> No
     assert found.fix == export(f"{first.uuid},{last.uuid}")
     machine = inventory(SPLIT, driver_version="535.104.05", cuda_version="12.2")
     one, other = (str(instance.uuid) for instance in machine[0].mig)
-    found = {("worth knowing", export(f"{other},{one}"))}  # CUDA takes the first, which may be meant
-    assert fixes(machine, "shell", mask=f"{other},{one}") == found
+    first_only = {("worth knowing", export(f"{other},{one}"))}  # CUDA takes the first, which may be meant
+    assert fixes(machine, "shell", mask=f"{other},{one}") == first_only
 
 
 def test_without_a_gpu_an_empty_variable_is_no_fault() -> None:
