@@ -405,7 +405,7 @@ def test_a_simulation_can_be_left(
 
 
 def test_a_magic_of_that_name_comes_back(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
-    shell.register_magic_function(lambda line: print("theirs"), "line", "gpus")
+    shell.magics_manager.register_function(lambda line: print("theirs"), "line", "gpus")
     run = Run(shell, capsys)
     run("%unload_ext gpu_magic")
     assert run("%gpus")[0] == "theirs"
