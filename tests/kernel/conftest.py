@@ -88,6 +88,7 @@ class Kernel:
 
         def reply_to(message: dict[str, Any]) -> None:
             reply.asked.append(message["content"]["prompt"])
+            assert answer is not None
             self.client.input(answer)
 
         def hear(message: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from jupyter_client.manager import KernelManager
-from jupyter_client.provisioning import LocalProvisioner
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from tests.conftest import ROOT
 
@@ -96,6 +96,7 @@ class Process:
 
 class _Forked(LocalProvisioner):
     server: Server
+    process: Any  # a `Process`, which is no `Popen`
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
         self.process = self.server.fork(kwargs["env"], kwargs["cwd"], cmd[-2:])  # -f and the connection file
