@@ -93,7 +93,8 @@ def are_there(folder: Path) -> bool:
 def guardians(mark: str) -> list[int]:
     """Return the keeper and the guardian of a command, in this order."""
     found = [pid for pid in marked(mark) if guardian.__file__ in Path(f"/proc/{pid}/cmdline").read_text()]
-    return sorted(found, key=lambda pid: guardian.read_stat(pid)[1] in found)
+    parents = {pid: stat[1] for pid in found if (stat := guardian.read_stat(pid))}
+    return sorted(parents, key=lambda pid: parents[pid] in parents)
 
 
 @pytest.mark.parametrize(

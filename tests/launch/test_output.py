@@ -12,6 +12,7 @@ import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -205,11 +206,12 @@ def test_a_folder_that_is_kept_stays_while_another_process_looks_for_abandoned_o
 
 def test_what_can_be_no_variable_is_a_line_and_leaves_nothing(machine: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    number: dict[str, Any] = {"N": 4}  # as one types it
     for variables in {"N": "a\0b"}, {"A=B": "1"}, {"": "1"}:
         with pytest.raises(LaunchError, match="cannot be a variable with the value"):
             gpu_magic.launch("true", count=1, env=variables)
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
-    task = gpu_magic.launch("printenv N", count=1, env={"N": 4})
+    task = gpu_magic.launch("printenv N", count=1, env=number)
     task.wait()
     assert task.output == "4\n"
 
