@@ -359,7 +359,7 @@ class Shape:
 
 
 class Class(Shape):
-    @property
+    @property  # type: ignore[misc] # mypy takes it for an attribute that can be set
     def __class__(self):
         raise RuntimeError("no class")
 

@@ -55,7 +55,11 @@ class Odd:
 class Setter(Odd):
     """Raises after its tensor has been replaced."""
 
-    @Odd.x.setter
+    @property
+    def x(self):
+        return super().x
+
+    @x.setter
     def x(self, value):
         self._x = value
         if value.device.type != "cpu":
