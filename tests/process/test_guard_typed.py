@@ -236,10 +236,10 @@ def test_the_import_that_finds_cuda_started_goes_on_to_the_next_finder(
             asked.append(name)
 
     other = Asked()
-    sys.meta_path.insert(1, other)  # type: ignore[arg-type]
+    sys.meta_path.insert(1, other)
     typed("from gpu_magic.testing import start_cuda")
     typed(f"{START}\nimport sndhdr_of_tests")
-    sys.meta_path.remove(other)  # type: ignore[arg-type]
+    sys.meta_path.remove(other)
     assert "sndhdr_of_tests" in asked
 
 
