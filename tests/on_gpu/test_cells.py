@@ -23,18 +23,17 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
-
-Run = "Callable[[str], Cell]"
+    from tests.conftest import Typed
 
 
 @pytest.fixture
-def run(fakes: Path, typed: Run) -> Run:
+def run(fakes: Path, typed: Typed) -> Typed:
     """Return a way to run a cell in a shell with the extension, and with a framework imported."""
     assert typed("import abacus, asyncio").error is None
     return typed
 
 
-def test_the_last_value_is_displayed_and_kept(run: Run) -> None:
+def test_the_last_value_is_displayed_and_kept(run: Typed) -> None:
     assert run("%%on_gpu 2\nx = abacus.made()\nx") == ("gpu:2", None, "Out[2]: 'gpu:2'\n")
     assert run("_ is x, Out[2] is x, _2 is x, abacus.made()").value == (True, True, True, "cpu")
     for silent in ("x = 1", "None", "for i in range(2):\n    i", "# only a comment"):
@@ -46,7 +45,7 @@ def test_the_last_value_is_displayed_and_kept(run: Run) -> None:
 
 @pytest.mark.parametrize("mode", ["all", "last", "none", "last_expr", "last_expr_or_assign"])
 def test_the_shell_s_interactivity_is_that_of_a_plain_cell(
-    run: Run, shell: InteractiveShell, mode: str
+    run: Typed, shell: InteractiveShell, mode: str
 ) -> None:
     shell.ast_node_interactivity = mode
     for cell in ("1\n2\n3", "1\n2;", "a = b = 4", "1\nx = 5;", "x = 7", "x: int = 8", "y = 1\ny += 1"):
@@ -54,7 +53,7 @@ def test_the_shell_s_interactivity_is_that_of_a_plain_cell(
         assert re.sub(r"\[\d+\]", "", ours) == re.sub(r"\[\d+\]", "", plain), cell
 
 
-def test_a_traceback_has_the_notebook_s_lines_and_no_frames_of_ours(run: Run) -> None:
+def test_a_traceback_has_the_notebook_s_lines_and_no_frames_of_ours(run: Typed) -> None:
     text = run("%%on_gpu 2\ndef divide(a):\n    return a / 0\n\ndivide(1)").text
     for line in ("----> 5 divide(1)", "----> 3     return a / 0"):
         assert line in text
@@ -65,7 +64,7 @@ def test_a_traceback_has_the_notebook_s_lines_and_no_frames_of_ours(run: Run) ->
     assert run("abacus.made()").value == "cpu"
 
 
-def test_a_function_of_such_a_cell_has_its_lines_later(run: Run, shell: InteractiveShell) -> None:
+def test_a_function_of_such_a_cell_has_its_lines_later(run: Typed, shell: InteractiveShell) -> None:
     run("%%on_gpu 2\n\ndef late():\n    return 1 / 0")
     assert "----> 4     return 1 / 0" in run("late()").text
     assert "return 1 / 0" in inspect.getsource(shell.user_ns["late"])
@@ -84,7 +83,7 @@ def test_a_function_of_such_a_cell_has_its_lines_later(run: Run, shell: Interact
         ("print('ran')\n  x = 1", 3),
     ],
 )
-def test_a_syntax_error_is_told_as_in_a_plain_cell(run: Run, body: str, line: int) -> None:
+def test_a_syntax_error_is_told_as_in_a_plain_cell(run: Typed, body: str, line: int) -> None:
     ours, plain = run(f"%%on_gpu 2\n{body}"), run(f"\nNone\n{body}")
     assert type(ours.error) is type(plain.error)
     assert ours.error.lineno == line
@@ -93,7 +92,7 @@ def test_a_syntax_error_is_told_as_in_a_plain_cell(run: Run, body: str, line: in
     assert ours.text.count("\n") == plain.text.count("\n")
 
 
-def test_await_and_async_for(run: Run, shell: InteractiveShell) -> None:
+def test_await_and_async_for(run: Typed, shell: InteractiveShell) -> None:
     assert run("%%on_gpu 2\nawait asyncio.sleep(0.01)\nabacus.made()").value == "gpu:2"
     run("async def numbers():\n    for i in range(3):\n        await asyncio.sleep(0)\n        yield i")
     assert run("%%on_gpu 1\nasync for i in numbers():\n    x = i, abacus.made()\nx").value == (2, "gpu:1")
@@ -108,7 +107,7 @@ def test_await_and_async_for(run: Run, shell: InteractiveShell) -> None:
     assert "SyntaxError" in run("%%on_gpu 1\nawait asyncio.sleep(0)").text
 
 
-def test_magics_and_commands_work_inside_and_outside(run: Run) -> None:
+def test_magics_and_commands_work_inside_and_outside(run: Typed) -> None:
     cell = run("%%on_gpu 2\nfiles = !echo a\nprint(files)\n%pwd")
     assert "['a']" in cell.text
     assert run("%%on_gpu 2\n%timeit -n1 -r1 abacus.made()").error is None
@@ -121,7 +120,7 @@ def test_magics_and_commands_work_inside_and_outside(run: Run) -> None:
     assert run("%%on_gpu 1\n%%on_gpu 3\nabacus.made()").value == "gpu:3"
 
 
-def test_a_body_that_code_gives_runs_within_its_cell(run: Run) -> None:
+def test_a_body_that_code_gives_runs_within_its_cell(run: Typed) -> None:
     """As `run_cell_magic` gives it."""
     give = "get_ipython().run_cell_magic('on_gpu', '3', {!r})"
     assert run(f"%%on_gpu 1\n{give.format('a = abacus.made()')}\na, abacus.made()").value == (
@@ -140,7 +139,7 @@ def test_a_body_that_code_gives_runs_within_its_cell(run: Run) -> None:
 
 
 def test_a_cell_for_help_does_not_run_and_a_terminal_asks_for_more_lines(
-    run: Run, shell: InteractiveShell
+    run: Typed, shell: InteractiveShell
 ) -> None:
     for line in ("%%on_gpu --help", "%%gpu_time -h"):
         assert "\n    %%" in run(f"{line}\nx = 1").text
@@ -149,7 +148,7 @@ def test_a_cell_for_help_does_not_run_and_a_terminal_asks_for_more_lines(
         assert shell.check_complete(f"{line}\nx = 1\n\n")[0] == "complete"
 
 
-def test_names_are_the_notebook_s(run: Run) -> None:
+def test_names_are_the_notebook_s(run: Typed) -> None:
     run("%%on_gpu 2\nfrom math import tau\nclass A: ...\ny = [tau for _ in range(2)]")
     assert run("A.__module__, y == [tau, tau], __name__").value == ("__main__", True, "__main__")
     local = "def f(n):\n    return get_ipython().run_cell_magic('on_gpu', '{n}', 'abacus.made()')\nf(2)"
@@ -165,7 +164,7 @@ def test_names_are_the_notebook_s(run: Run) -> None:
 
 
 def test_hooks_and_transformers_run_once_and_history_keeps_the_cell_as_typed(
-    run: Run, shell: InteractiveShell
+    run: Typed, shell: InteractiveShell
 ) -> None:
     seen: list[str] = []
     hook, transform = lambda _: seen.append("hook"), lambda lines: [seen.append(lines[-1]), lines][1]
@@ -176,13 +175,13 @@ def test_hooks_and_transformers_run_once_and_history_keeps_the_cell_as_typed(
             seen.clear()
             assert run(f"%%on_gpu cpu\n{body}").error is None
             assert seen == [f"{body.splitlines()[-1].strip(' >')}\n", "hook"]
-            assert shell.history_manager.input_hist_raw[-1] == f"%%on_gpu cpu\n{body}"  # type: ignore[union-attr]
+            assert shell.history_manager.input_hist_raw[-1] == f"%%on_gpu cpu\n{body}"
     finally:
         shell.input_transformers_cleanup.remove(transform)
         shell.events.unregister("post_run_cell", hook)
 
 
-def test_the_block_ends_with_its_cell_whatever_runs_in_it(run: Run, shell: InteractiveShell) -> None:
+def test_the_block_ends_with_its_cell_whatever_runs_in_it(run: Typed, shell: InteractiveShell) -> None:
     inside = "get_ipython().run_cell({!r})\nabacus.made()"
     for cell in ("", "y = 1", "%%on_gpu 1\nabacus", "1 / 0", "x = = 1"):
         assert run(f"%%on_gpu 2\n{inside.format(cell)}").text.endswith("gpu:2'\n")
@@ -195,7 +194,7 @@ def test_the_block_ends_with_its_cell_whatever_runs_in_it(run: Run, shell: Inter
 
 
 def test_each_cell_of_a_notebook_file_has_its_block(
-    run: Run, shell: InteractiveShell, tmp_path: Path
+    run: Typed, shell: InteractiveShell, tmp_path: Path
 ) -> None:
     cells = ("%%on_gpu 2\na = abacus.made()", "b = abacus.made()", "%%on_gpu 9\nabacus", "c = 1")
     (tmp_path / "all.ipynb").write_text(nbformat.writes(new_notebook(cells=[*map(new_code_cell, cells)])))
@@ -204,7 +203,7 @@ def test_each_cell_of_a_notebook_file_has_its_block(
 
 
 def test_a_block_whose_end_ipython_did_not_announce_ends_before_the_next_cell(
-    run: Run, shell: InteractiveShell
+    run: Typed, shell: InteractiveShell
 ) -> None:
     cell = "%%on_gpu 2\nx = abacus.made()"
     asyncio.run(shell.run_cell_async(cell, transformed_cell=shell.transform_cell(cell)))
@@ -220,7 +219,7 @@ def test_a_block_whose_end_ipython_did_not_announce_ends_before_the_next_cell(
     ],
 )
 def test_a_cell_that_imports_what_can_not_run_there_has_an_error(
-    run: Run, shell: InteractiveShell, how: str, after: int, said: str
+    run: Typed, shell: InteractiveShell, how: str, after: int, said: str
 ) -> None:
     """After the import, or at the end, which stops Run All."""
     cell = run(f"%%on_gpu 2\nabacus.made()\nx = 1\n{how}\nx = 2")
@@ -234,7 +233,7 @@ def test_a_cell_that_imports_what_can_not_run_there_has_an_error(
     assert run("%%on_gpu 2 --or-cpu\nquipu.made()").value == "cpu:0"
 
 
-def test_the_physical_gpu_behind_it_is_named(run: Run) -> None:
+def test_the_physical_gpu_behind_it_is_named(run: Typed) -> None:
     with simulate("4xA100-80GB"):
         run("%gpus 2,3")
         for target in ("smi:3", "1", "cuda:1", "{place}"):
@@ -259,14 +258,14 @@ def test_the_physical_gpu_behind_it_is_named(run: Run) -> None:
         ("%%on_gpu xpu:0 --only quipu", "no imported framework has such a device."),
     ],
 )
-def test_bad_input_is_one_line_and_nothing_runs(run: Run, line: str, said: str) -> None:
+def test_bad_input_is_one_line_and_nothing_runs(run: Typed, line: str, said: str) -> None:
     text = run(f"{line}\nprint('ran')").text
     assert said in text
     assert text.startswith("UsageError: ")
     assert text.count("\n") == 1
 
 
-def test_a_background_cell_has_a_device_a_result_and_errors_of_its_own(run: Run) -> None:
+def test_a_background_cell_has_a_device_a_result_and_errors_of_its_own(run: Typed) -> None:
     run("import gpu_magic")
     run("%%on_gpu 1 --background eval\n%%on_gpu 2\nabacus.made()")
     assert run("task = gpu_magic.tasks()['eval']\ntask.wait(), abacus.made()").value == ("gpu:2", "cpu")
@@ -314,7 +313,7 @@ def fails():
     ],
 )
 def test_a_background_cell_that_failed_holds_no_frames_and_leaves_those_of_debug(
-    run: Run, shell: InteractiveShell, way: str
+    run: Typed, shell: InteractiveShell, way: str
 ) -> None:
     run(FAILS.format(way))
     run("1 / 0")
@@ -342,7 +341,7 @@ def nothing() -> None: ...
         ),
     ],
 )
-def test_stopping_interrupts_a_background_cell(run: Run, work: str, *, is_stopped: bool | None) -> None:
+def test_stopping_interrupts_a_background_cell(run: Typed, work: str, *, is_stopped: bool | None) -> None:
     """A debugger traces functions; with a flag of CPython's left set, it would wait for ever in Python 3.11."""
     run("import gpu_magic, contextlib, threading, time\nstarted = threading.Event()")
     run(f"%%on_gpu 1 --background loop\n{work}")
@@ -359,7 +358,7 @@ def test_stopping_interrupts_a_background_cell(run: Run, work: str, *, is_stoppe
     sys.settrace(before)
 
 
-def test_an_error_of_a_background_cell_that_is_stopped_is_told(run: Run) -> None:
+def test_an_error_of_a_background_cell_that_is_stopped_is_told(run: Typed) -> None:
     """Such as a checkpoint that could not be saved."""
     run("import gpu_magic, threading, time\nstarted = threading.Event()")
     run(
@@ -372,7 +371,7 @@ def test_an_error_of_a_background_cell_that_is_stopped_is_told(run: Run) -> None
     assert "OSError: disk full" in run("%gpu_tasks wait loop").text
 
 
-def test_a_call_that_can_not_be_interrupted_is_told_in_a_line(run: Run, tmp_path: Path) -> None:
+def test_a_call_that_can_not_be_interrupted_is_told_in_a_line(run: Typed, tmp_path: Path) -> None:
     """A C function that says that it has begun, and returns when a named pipe is opened."""
     pipe, begun = tmp_path / "pipe", tmp_path / "begun"
     os.mkfifo(pipe)
@@ -387,7 +386,7 @@ def test_a_call_that_can_not_be_interrupted_is_told_in_a_line(run: Run, tmp_path
     assert run("%gpu_tasks wait eval").text.startswith("eval: stopped")
 
 
-def test_another_choice_is_refused_while_a_background_cell_runs_on_a_gpu(run: Run) -> None:
+def test_another_choice_is_refused_while_a_background_cell_runs_on_a_gpu(run: Typed) -> None:
     with simulate("4xA100-80GB"):
         run("%gpus 2,0,3,1\nimport threading\ngo = threading.Event()")
         run("%%on_gpu 1 --background eval\ngo.wait()")
@@ -401,7 +400,7 @@ def test_another_choice_is_refused_while_a_background_cell_runs_on_a_gpu(run: Ru
         run("%gpus reset")
 
 
-def test_a_background_cell_is_shown_as_a_cell_and_has_a_name(run: Run, shell: InteractiveShell) -> None:
+def test_a_background_cell_is_shown_as_a_cell_and_has_a_name(run: Typed, shell: InteractiveShell) -> None:
     shell.ast_node_interactivity = "all"
     run("import gpu_magic")
     body = "!echo from a shell\n%timeit -n1 -r1 abacus.made()\n'first'\nNone\n'last'"
@@ -423,7 +422,7 @@ def test_a_background_cell_is_shown_as_a_cell_and_has_a_name(run: Run, shell: In
 )
 @pytest.mark.usefixtures("fakes")  # none is imported
 def test_without_a_framework_the_machine_says_whether_a_gpu_is_there(
-    typed: Run, choice: str, why: str
+    typed: Typed, choice: str, why: str
 ) -> None:
     with simulate("4xA100-80GB"):
         typed(f"%gpus {choice}")
