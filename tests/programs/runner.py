@@ -202,6 +202,8 @@ def gives(
     """
 
     def decorate(program: Callable[..., Any]) -> Callable[..., Any]:
+        # The fixture is made before the test, whose time is limited: it can have to build something.
+        @pytest.mark.usefixtures(on)
         def test(request: pytest.FixtureRequest) -> None:
             assert request.getfixturevalue(on)(program, *arguments) == expected
 
