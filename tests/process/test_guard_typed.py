@@ -9,23 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gpu_magic
-from gpu_magic.testing import Machine, simulate, start_cuda
+from gpu_magic.testing import start_cuda
+from tests.eight_gpus import registered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from IPython.core.interactiveshell import InteractiveShell
 
-    from tests.conftest import Cell, Fresh
-
-    Typed = Callable[[str], Cell]
-
-
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    with simulate("4xA100-80GB", clock=lambda: 0.0) as there:
-        yield there
+    from gpu_magic.testing import Machine
+    from tests.conftest import Fresh, Typed
 
 
 def started(typed: Typed, choice: str = "") -> None:
@@ -70,10 +64,11 @@ def test_auto_again_keeps_what_it_has_also_after_a_reload(typed: Typed, machine:
     assert typed("%gpus auto").text.startswith("cuda:0 = GPU 0")
 
 
+@pytest.mark.machine("4xA100-80GB", mask="0")
+@pytest.mark.usefixtures("machine")
 def test_the_advice_is_what_was_typed(typed: Typed) -> None:
-    with simulate("4xA100-80GB", mask="0"):
-        started(typed)
-        said = typed("%gpus 1 --force").text
+    started(typed)
+    said = typed("%gpus 1 --force").text
     assert "Before CUDA starts: %gpus 1 --force\n" in said
     assert "%gpu_launch --gpus 1 --force python train.py\n" in said
 
@@ -94,10 +89,11 @@ def test_what_is_done_to_the_variable_after_cuda_has_read_it(
 
 
 @pytest.mark.usefixtures("machine")
-def test_a_choice_within_the_process(typed: Typed) -> None:
+def test_a_choice_within_the_process(typed: Typed, tmp_path: Path) -> None:
     started(typed, "1,3")
-    assert "cuda:0 = GPU 1" in typed("%gpus auto --in-process --dry-run").text
-    assert "cuda:1 = GPU 3" in typed("%gpus all --in-process --dry-run").text
+    with registered(tmp_path):  # a framework that is imported
+        assert "cuda:0 = GPU 1" in typed("%gpus auto --in-process").text
+        assert "cuda:1 = GPU 3" in typed("%gpus all --in-process").text
     assert "%%on_gpu cpu runs a cell on the CPU" in typed("%gpus none --in-process").text
 
 
