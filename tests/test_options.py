@@ -20,15 +20,13 @@ from gpu_magic.process.session import current
 from gpu_magic.shell.arguments import read, read_action, read_words
 from gpu_magic.shell.completion import complete
 from gpu_magic.shell.extension import MAGICS
-from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from IPython.core.interactiveshell import InteractiveShell
 
-    from tests.conftest import Cell
+    from tests.conftest import Typed
 
 # Every option of every command, and those of a choice that are typed.
 ALL = [(command, one) for command, options in OPTIONS.items() for one in options.values()]
@@ -48,11 +46,7 @@ def words_of(one: Option) -> list[str]:
     return [one.name] if one.kind is Kind.FLAG else [one.name, one.example]
 
 
-@pytest.fixture(autouse=True)
-def machine() -> Iterator[None]:
-    with simulate("4xA100-80GB", clock=lambda: 0.0):
-        yield
-        current().unload()
+pytestmark = pytest.mark.usefixtures("machine")
 
 
 def test_the_table_has_each_option_once_and_whole() -> None:
@@ -81,7 +75,7 @@ def test_every_command_reads_its_options(command: str) -> None:
 
 @pytest.mark.parametrize("name", MAGICS)
 def test_tab_and_the_help_of_a_magic_have_its_options(
-    name: str, shell: InteractiveShell, typed: Callable[[str], Cell]
+    name: str, shell: InteractiveShell, typed: Typed
 ) -> None:
     kinds = MAGICS[name][0]
     command = f"%{name}" if f"%{name}" in OPTIONS else f"%%{name}"
@@ -130,7 +124,7 @@ def test_python_takes_it(name: str) -> None:
 
 
 @of_choice
-def test_the_magic_does_the_same_and_python_checks_its_value(name: str, typed: Callable[[str], Cell]) -> None:
+def test_the_magic_does_the_same_and_python_checks_its_value(name: str, typed: Typed) -> None:
     one = TYPED[name]
     assert "Dry run: would set" in typed(f"%gpus auto {' '.join(words_of(one))} --dry-run").text
     # No option takes this.
@@ -191,7 +185,7 @@ def test_the_panel_has_it_and_the_kernel_takes_it_from_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", FOR_AUTO)
 def test_a_filter_of_auto_is_refused_with_numbers_and_not_saved(
-    name: str, typed: Callable[[str], Cell], capsys: pytest.CaptureFixture[str]
+    name: str, typed: Typed, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = FOR_AUTO[name]
     given = " ".join(words_of(one))

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.conftest import Cell
+    from tests.conftest import Typed
 
-    Typed = Callable[[str], Cell]
     Way = Callable[[Path], object]
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pynvml
 import pytest
+from IPython.core.completer import provisionalcompleter
 
 import gpu_magic
 from gpu_magic.devices.simulated.library import ANSWERS, SimulatedLibrary
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from IPython.core.interactiveshell import InteractiveShell
+
     from gpu_magic.devices.nvml import Nvml
     from gpu_magic.devices.simulated.machine import SimulatedGpu
-    from tests.conftest import Fresh
+    from tests.conftest import Fresh, Typed
 
 
 def test_figures_follow_the_seed_and_the_clock_within_what_a_gpu_can_show() -> None:
@@ -151,6 +154,35 @@ def test_this_process_can_be_at_work_on_it(nvml: Nvml, monkeypatch: pytest.Monke
             nvml.inventory()
     monkeypatch.delenv("GPU_MAGIC_SIMULATE")
     nvml.inventory()
+
+
+def test_a_simulation_begins_and_ends_with_its_variable(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = pynvml.nvmlLib
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT4")
+    assert "SIMULATED" in typed("%gpus").text
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT5")
+    for _ in range(2):
+        (said,) = typed("%gpus").text.splitlines()
+        assert said.startswith("UsageError: '2xT5' is not a machine to simulate. Write")
+    monkeypatch.delenv("GPU_MAGIC_SIMULATE")
+    assert "SIMULATED" not in typed("%gpus").text
+    assert pynvml.nvmlLib is before
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT4")
+    assert "SIMULATED" in typed("%gpus").text
+    typed("%unload_ext gpu_magic")
+    assert pynvml.nvmlLib is before
+
+
+def test_tab_offers_no_gpu_of_a_machine_that_is_not_understood(
+    typed: Typed, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed("1")
+    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "8xB12")
+    with provisionalcompleter():
+        assert not [one.text for one in shell.Completer.completions("%gpus ", 6) if "GPU-" in one.text]
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_what_is_chosen_in_a_block_ends_with_it_and_the_real_mask_does_not_leak_in(

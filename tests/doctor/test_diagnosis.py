@@ -21,14 +21,14 @@ from tests.conftest import ROOT
 from tests.doctor.conftest import inventory, kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.conftest import Cell, Fresh
+    from tests.conftest import Fresh, Typed
     from tests.doctor.conftest import Place
 
 
-def test_the_magic_shows_reports_and_writes_json(typed: Callable[[str], Cell]) -> None:
+def test_the_magic_shows_reports_and_writes_json(typed: Typed) -> None:
     def said(options: str = "") -> str:
         return typed(f"%gpu_doctor {options}").text
 

@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import pynvml
 import pytest
 from IPython.core.completer import provisionalcompleter
 
@@ -16,41 +15,19 @@ from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.wait import Waiting
 from gpu_magic.process.session import current
 from gpu_magic.shell import completion
-from gpu_magic.testing import Machine, simulate, start_cuda
+from gpu_magic.testing import simulate, start_cuda
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import FrameType
 
     from IPython.core.interactiveshell import InteractiveShell
 
-
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    with simulate("8xA100-80GB", clock=lambda: 0.0) as there:
-        yield there
+    from gpu_magic.testing import Machine
+    from tests.conftest import Typed
 
 
-@pytest.fixture
-def run(shell: InteractiveShell, machine: Machine, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    yield Run(shell, capsys)
-    if "gpu_magic" in shell.extension_manager.loaded:
-        shell.extension_manager.unload_extension("gpu_magic")
-
-
-class Run:
-    """Types a line, and returns what was shown and what went wrong."""
-
-    def __init__(self, shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
-        self._shell, self._capsys = shell, capsys
-        self("%load_ext gpu_magic")
-
-    def __call__(self, line: str) -> tuple[str, str]:
-        self._capsys.readouterr()
-        self._shell.run_cell(line, store_history=True)
-        shown = self._capsys.readouterr()
-        return shown.out.strip(), shown.err.strip()
+pytestmark = [pytest.mark.machine("8xA100-80GB"), pytest.mark.usefixtures("machine")]
 
 
 def complete(shell: InteractiveShell, line: str) -> list[str]:
@@ -64,14 +41,13 @@ def environment() -> tuple[str | None, str | None]:
     return os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER")
 
 
-def test_the_table_is_marked_as_simulated(run: Run) -> None:
-    shown, wrong = run("%gpus")
+def test_the_table_is_marked_as_simulated(typed: Typed) -> None:
+    shown = typed("%gpus").text
     assert shown.startswith("SIMULATED machine (8xA100-80GB)")
     assert shown.count("A100-SXM4") == 8
-    assert not wrong
 
 
-def test_a_choice_is_parsed_and_everything_read_once_on_a_short_way_to_the_variables(run: Run) -> None:
+def test_a_choice_is_parsed_and_everything_read_once_on_a_short_way_to_the_variables(typed: Typed) -> None:
     package = str(ROOT / "gpu_magic")
     calls: Counter[str] = Counter()
     ways: list[list[tuple[str, str]]] = []
@@ -88,9 +64,9 @@ def test_a_choice_is_parsed_and_everything_read_once_on_a_short_way_to_the_varia
             ways.append(way)
 
     for line in ("%gpus 1,3", "%gpus 2,0", "%gpus 1,3"):  # what is loaded or looked up first is not counted
-        run(line)
+        typed(line)
     sys.setprofile(note)
-    run("%gpus 2,0")
+    typed("%gpus 2,0")
     sys.setprofile(None)
     assert environment() == ("2,0", "PCI_BUS_ID")
     once = ("parse", "MachineReader.inventory", "Claims.others", "Snapshot.of", "decide", "commit")
@@ -102,7 +78,7 @@ def test_a_choice_is_parsed_and_everything_read_once_on_a_short_way_to_the_varia
         assert len({file for file, _ in way}) <= 6, way
 
 
-def test_what_people_type_besides(run: Run) -> None:
+def test_what_people_type_besides(typed: Typed) -> None:
     ways = (
         "%gpus 1, 3",
         "%gpus '1','3'",
@@ -112,61 +88,60 @@ def test_what_people_type_besides(run: Run) -> None:
         '%gpus "1,3" --order="pci"',
     )
     for line in ways:
-        run("%gpus none")
-        assert not run(line)[1]
+        typed("%gpus none")
+        assert typed(line).error is None
         assert environment() == ("1,3", "PCI_BUS_ID"), line
 
 
-def test_a_choice_prints_the_map_and_sets_the_variables(run: Run, machine: Machine) -> None:
+def test_a_choice_prints_the_map_and_sets_the_variables(typed: Typed, machine: Machine) -> None:
     machine.gpus[3].run("train.py", "maria", 60 << 30, work=90)
-    shown, _ = run("%gpus 1,3")
-    assert shown.split("\n") == [
+    assert typed("%gpus 1,3").text.splitlines() == [
         "cuda:0 = GPU 1 (SIMULATED NVIDIA A100-SXM4-80GB, 79 GiB free)",
         "cuda:1 = GPU 3 (SIMULATED NVIDIA A100-SXM4-80GB, 19 GiB free)",
         "GPU 3 is in use by maria: train.py, 60.0 GiB",
     ]
     assert environment() == ("1,3", "PCI_BUS_ID")
-    assert "cuda:1" in run("%gpus")[0]
+    assert "cuda:1" in typed("%gpus").text
 
 
-def test_a_dry_run_changes_nothing(run: Run) -> None:
-    shown, _ = run("%gpus 2,0 --dry-run --order fastest")
+def test_a_dry_run_changes_nothing(typed: Typed) -> None:
+    shown = typed("%gpus 2,0 --dry-run --order fastest").text
     assert "Dry run: would set CUDA_VISIBLE_DEVICES=2,0" in shown
-    assert shown.endswith("CUDA_DEVICE_ORDER=FASTEST_FIRST")
+    assert shown.endswith("CUDA_DEVICE_ORDER=FASTEST_FIRST\n")
     assert environment() == (None, None)
 
 
-def test_auto(run: Run, machine: Machine) -> None:
+def test_auto(typed: Typed, machine: Machine) -> None:
     for number in (0, 1, 2):
         machine.gpus[number].run("train.py", "maria", (number + 1) << 30, work=90)
-    assert run("%gpus auto")[0].startswith("cuda:0 = GPU 3 ")
+    assert typed("%gpus auto").text.startswith("cuda:0 = GPU 3 ")
     machine.gpus[3].fail("nvmlDeviceGetMemoryInfo", 3)
-    run("%gpus auto:5")
+    typed("%gpus auto:5")
     assert environment()[0] == "4,5,6,7,0"
 
 
 @pytest.mark.parametrize("again", ["auto", "auto:1", "auto --wait 1m"])
-def test_auto_again_once_cuda_has_started_is_what_it_has(run: Run, machine: Machine, again: str) -> None:
-    run(f"%gpus {'auto --wait 1m' if 'wait' in again else 'auto'}")
+def test_auto_again_once_cuda_has_started_is_what_it_has(typed: Typed, machine: Machine, again: str) -> None:
+    typed(f"%gpus {'auto --wait 1m' if 'wait' in again else 'auto'}")
     start_cuda()
     machine.gpus[0].run("train.py", "maria", 60 << 30, work=90)
-    assert run(f"%gpus {again}")[0].startswith("cuda:0 = GPU 0 ")
+    assert typed(f"%gpus {again}").text.startswith("cuda:0 = GPU 0 ")
 
 
-def test_uuids_are_written_where_that_is_configured_and_numbers_where_they_can_be(run: Run) -> None:
-    run("%config GpuMagics.by = 'uuid'")
-    run("%gpus 1")
+def test_uuids_are_written_where_that_is_configured_and_numbers_where_they_can_be(typed: Typed) -> None:
+    typed("%config GpuMagics.by = 'uuid'")
+    typed("%gpus 1")
     assert (environment()[0] or "").startswith("GPU-")
     with simulate("2xA100-80GB"):  # configuration holds there, too
         assert gpu_magic.choose(1).mask == gpu_magic.gpus()[1].uuid
-    run("%unload_ext gpu_magic")
+    typed("%unload_ext gpu_magic")
     assert gpu_magic.choose(1).mask == "1"
 
 
-def test_reset_says_what_that_is(run: Run) -> None:
-    run("%gpus 1")
-    shown, _ = run("%gpus reset")
-    assert shown == "Reset: CUDA_VISIBLE_DEVICES not set, CUDA_DEVICE_ORDER not set"
+def test_reset_says_what_that_is(typed: Typed) -> None:
+    typed("%gpus 1")
+    reset = "Reset: CUDA_VISIBLE_DEVICES not set, CUDA_DEVICE_ORDER not set\n"
+    assert typed("%gpus reset").text == reset
     assert environment() == (None, None)
 
 
@@ -197,14 +172,12 @@ def test_reset_says_what_that_is(run: Run) -> None:
         ("%gpus auto:2 --growth yes", "'auto:2 yes' is not auto with a number of GPUs. Try auto:2"),
     ],
 )
-def test_bad_input_gets_one_line_and_nothing_changes(run: Run, line: str, says: str) -> None:
-    run("%gpus 5")
+def test_bad_input_gets_one_line_and_nothing_changes(typed: Typed, line: str, says: str) -> None:
+    typed("%gpus 5")
     before = environment()
-    shown, wrong = run(line)
-    assert wrong.startswith("UsageError: ")
-    assert says in wrong
-    assert "\n" not in wrong
-    assert not shown
+    (said,) = typed(line).text.splitlines()
+    assert said.startswith("UsageError: ")
+    assert says in said
     assert environment() == before == ("5", "PCI_BUS_ID")
 
 
@@ -216,18 +189,18 @@ def test_bad_input_gets_one_line_and_nothing_changes(run: Run, line: str, says: 
         ("%gpus two", "'two' is not a GPU. Expected numbers"),
     ],
 )
-def test_a_variable_without_braces_is_told_from_other_words(run: Run, line: str, says: str) -> None:
-    run("n, auto = 2, 3")
-    assert says in run(line)[1]
+def test_a_variable_without_braces_is_told_from_other_words(typed: Typed, line: str, says: str) -> None:
+    typed("n, auto = 2, 3")
+    assert says in typed(line).text
     assert environment() == (None, None)
-    assert run("%gpus auto")[0].startswith("cuda:0 = GPU ")  # what has a meaning is no variable
+    assert typed("%gpus auto").text.startswith("cuda:0 = GPU ")  # what has a meaning is no variable
 
 
-def test_a_wait_that_has_just_begun_has_waited_nothing(run: Run, machine: Machine) -> None:
+def test_a_wait_that_has_just_begun_has_waited_nothing(typed: Typed, machine: Machine) -> None:
     machine.gpus[3].run("train.py", "tom", 1 << 30, work=90)
-    shown, wrong = run("%gpus 3 --wait 1s")
+    shown = typed("%gpus 3 --wait 1s").text
     assert "Waiting for SIMULATED GPU 3, 0 s of 1 s: in use by tom" in shown
-    assert "Timed out after 1 s waiting for SIMULATED GPU 3: in use by tom" in wrong
+    assert "Timed out after 1 s waiting for SIMULATED GPU 3: in use by tom" in shown
 
 
 @pytest.mark.parametrize(
@@ -252,52 +225,52 @@ def test_a_wait_looks_a_last_time_when_its_time_is_over_and_seldom_when_it_is_lo
         ("{gpu_magic.gpus()[4]},{n}", "4,6"),
     ],
 )
-def test_a_value_is_written_as_one_would_type_it(run: Run, expression: str, mask: str) -> None:
-    run("import numpy as np, gpu_magic; n = 6")
-    run(f"%gpus {expression}")
+def test_a_value_is_written_as_one_would_type_it(typed: Typed, expression: str, mask: str) -> None:
+    typed("import numpy as np, gpu_magic; n = 6")
+    typed(f"%gpus {expression}")
     assert environment()[0] == mask
 
 
-def test_a_value_of_an_option_can_be_an_expression(run: Run) -> None:
-    assert "at most 7.5 GB" in run("size = 7.5\n%gpus 0 --memory-limit {size}GB")[0]
+def test_a_value_of_an_option_can_be_an_expression(typed: Typed) -> None:
+    assert "at most 7.5 GB" in typed("size = 7.5\n%gpus 0 --memory-limit {size}GB").text
 
 
-def test_a_local_variable_of_the_code_that_runs_the_magic_counts(run: Run) -> None:
-    run("def pick(n):\n    get_ipython().run_line_magic('gpus', '{n}')\npick(3)")
+def test_a_local_variable_of_the_code_that_runs_the_magic_counts(typed: Typed) -> None:
+    typed("def pick(n):\n    get_ipython().run_line_magic('gpus', '{n}')\npick(3)")
     assert environment()[0] == "3"
 
 
 THINGS = 'x = "y"; d = {"a  b": 1, "a #1": 2, "{x}": 3, "$x": 4, "{{x}}": 5, "x": {1: 6}}'
 
 
-def test_where_answers_for_the_expression_that_is_typed(run: Run) -> None:
-    run(THINGS)
+def test_where_answers_for_the_expression_that_is_typed(typed: Typed) -> None:
+    typed(THINGS)
     for expression in 'd["a  b"]', "d['a #1']", 'd["{{x}}"]', "d[f'{chr(120):s}'][1]":
-        assert run(f"%where {expression}  # it's 'x'") == (f"{expression}  no arrays", "")
+        assert typed(f"%where {expression}  # it's 'x'").text == f"{expression}  no arrays\n"
 
 
 @pytest.mark.parametrize("line", ["%to_gpu d['{x}']", "%to_cpu d['{x}']", "%gpu_fit d['{x}']"])
-def test_braces_in_an_expression_are_its_own(run: Run, line: str) -> None:
-    run(THINGS)
-    _, wrong = run(line)
-    assert wrong
-    assert "KeyError" not in wrong  # it would be 'y'
-    assert "KeyError: 'no'" in run(f"name = 'no'\n{line.replace('{x}', 'no')}")[1]
+def test_braces_in_an_expression_are_its_own(typed: Typed, line: str) -> None:
+    typed(THINGS)
+    cell = typed(line)
+    assert cell.error is not None
+    assert "KeyError" not in cell.text  # it would be 'y'
+    assert "KeyError: 'no'" in typed(f"name = 'no'\n{line.replace('{x}', 'no')}").text
 
 
-def test_a_name_in_braces_stands_for_the_text_in_it(run: Run) -> None:
-    run(f"{THINGS}\nname = 'x d'")
+def test_a_name_in_braces_stands_for_the_text_in_it(typed: Typed) -> None:
+    typed(f"{THINGS}\nname = 'x d'")
     for line in "%where {name}", "%where $name":
-        assert run(line)[0] == "x  no arrays\nd  no arrays"
-    assert "no arrays" in run("%where {1}")[0]
+        assert typed(line).text == "x  no arrays\nd  no arrays\n"
+    assert "no arrays" in typed("%where {1}").text
 
 
 @pytest.mark.parametrize("magic", ["gpus", "to_gpu", "gpu_free", "gpu_panel"])
-def test_help_is_an_option_of_every_magic(run: Run, magic: str) -> None:
+def test_help_is_an_option_of_every_magic(typed: Typed, magic: str) -> None:
     before = environment()
-    shown, wrong = run(f"%{magic} --help")
-    assert f"%{magic}" in shown
-    assert not wrong
+    cell = typed(f"%{magic} --help")
+    assert f"%{magic}" in cell.text
+    assert cell.error is None
     assert environment() == before
 
 
@@ -329,20 +302,22 @@ def test_help_is_an_option_of_every_magic(run: Run, magic: str) -> None:
         ("%gpu_time ", {"on", "off", "report"}, {"0", "abs"}),
     ],
 )
-def test_tab(run: Run, shell: InteractiveShell, line: str, offers: set[str], not_offered: set[str]) -> None:
+def test_tab(
+    typed: Typed, shell: InteractiveShell, line: str, offers: set[str], not_offered: set[str]
+) -> None:
     words = {completed.rsplit(" ", 1)[1].rsplit(",", 1)[-1] for completed in complete(shell, line)}
     assert offers <= words
     assert not not_offered & words
 
 
-def test_tab_completes_a_uuid(run: Run, shell: InteractiveShell, machine: Machine) -> None:
+def test_tab_completes_a_uuid(typed: Typed, shell: InteractiveShell, machine: Machine) -> None:
     uuid = machine.gpus[4].uuid
     assert complete(shell, f"%gpus {uuid[:10]}") == [f"%gpus {uuid}"]
     assert complete(shell, f"%gpus 1,{uuid[:10]}") == [f"%gpus 1,{uuid}"]
     assert complete(shell, f"%gpus {uuid[:10].lower()}") == [f"%gpus {uuid}"]
 
 
-def test_tab_completes_variables(run: Run, shell: InteractiveShell) -> None:
+def test_tab_completes_variables(typed: Typed, shell: InteractiveShell) -> None:
     shell.user_ns |= {"model": 1, "moment": 2, "_model": 3}
     assert complete(shell, "%to_gpu mo") == ["%to_gpu model", "%to_gpu moment"]
     assert complete(shell, "%to_cpu model mo") == ["%to_cpu model moment"]
@@ -362,115 +337,72 @@ def test_tab_completes_variables(run: Run, shell: InteractiveShell) -> None:
     ],
 )
 def test_tab_leaves_what_is_within_an_expression_to_ipython(
-    run: Run, shell: InteractiveShell, line: str
+    typed: Typed, shell: InteractiveShell, line: str
 ) -> None:
     shell.user_ns |= {"model": 1}
     magic, *words = line.split(" ")
     assert completion.complete(shell, magic, words) is None
 
 
-def test_tab_offers_the_models_that_there_are(run: Run, shell: InteractiveShell) -> None:
+def test_tab_offers_the_models_that_there_are(typed: Typed, shell: InteractiveShell) -> None:
     (offered,) = complete(shell, "%gpus auto --model n")
     assert offered.startswith("%gpus auto --model NVIDIA")
 
 
-def test_a_machine_that_is_not_understood(
-    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = Run(shell, capsys)
-    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "8xB12")
-    assert not any("GPU-" in line for line in complete(shell, "%gpus "))
-    assert "Traceback" not in capsys.readouterr().err
-    _, wrong = run("%gpus")
-    assert "'8xB12' is not a machine to simulate. Write" in wrong
-    assert "\n" not in wrong
+def test_a_magic_of_that_name_comes_back(shell: InteractiveShell) -> None:
+    theirs = shell.magics_manager.magics["line"]["gpus"] = lambda _: "theirs"
+    shell.run_line_magic("load_ext", "gpu_magic")
+    shell.run_line_magic("unload_ext", "gpu_magic")
+    assert shell.magics_manager.magics["line"].pop("gpus") is theirs
 
 
-def test_a_simulation_can_be_left(
-    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, before = Run(shell, capsys), pynvml.nvmlLib
-    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT4")
-    assert "SIMULATED" in run("%gpus")[0]
-    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT5")
-    for _ in range(2):
-        assert "'2xT5' is not a machine to simulate" in run("%gpus")[1]
-    monkeypatch.delenv("GPU_MAGIC_SIMULATE")
-    assert "SIMULATED" not in run("%gpus")[0]
-    assert pynvml.nvmlLib is before
-    monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT4")
-    assert "SIMULATED" in run("%gpus")[0]
-    run("%unload_ext gpu_magic")
-    assert pynvml.nvmlLib is before
-
-
-def test_a_magic_of_that_name_comes_back(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
-    shell.magics_manager.register_function(lambda line: print("theirs"), "line", "gpus")
-    run = Run(shell, capsys)
-    run("%unload_ext gpu_magic")
-    assert run("%gpus")[0] == "theirs"
-    shell.magics_manager.magics["line"].pop("gpus")
-
-
-def test_a_mask_changed_by_the_user_stays_theirs(run: Run) -> None:
-    run("%gpus 2")
-    run("%env CUDA_VISIBLE_DEVICES=3")
-    run("%unload_ext gpu_magic")
+def test_a_mask_changed_by_the_user_stays_theirs(typed: Typed) -> None:
+    typed("%gpus 2")
+    typed("%env CUDA_VISIBLE_DEVICES=3")
+    typed("%unload_ext gpu_magic")
     assert environment() == ("3", "PCI_BUS_ID")
 
 
-def test_an_undone_choice_is_said(run: Run) -> None:
-    run("%gpus 2")
-    shown, _ = run("%reload_ext gpu_magic")
-    assert shown == (
+def test_an_undone_choice_is_said(typed: Typed) -> None:
+    typed("%gpus 2")
+    assert typed("%reload_ext gpu_magic").text == (
         "Your choice is undone: CUDA_VISIBLE_DEVICES is unset again, so all GPUs are visible. "
-        "To choose again: %reload_ext gpu_magic, then %gpus"
+        "To choose again: %reload_ext gpu_magic, then %gpus\n"
     )
 
 
+@pytest.mark.machine("2xT4", mask="0\n\x1b[31m1\udcff")
 def test_a_mask_with_anything_in_it_is_shown_and_put_back(
     shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with simulate("2xT4", mask="0\n\x1b[31m1\udcff"):
-        run = Run(shell, capsys)
-        for line in ("%gpus", "%gpus reset", "%gpus 1"):
-            shown, wrong = run(line)
-            assert "\x1b" not in shown + wrong
-            assert "\udcff" not in shown + wrong
-        assert "\n" not in wrong
-        run("%unload_ext gpu_magic")
+    before = environment()
+    shell.run_line_magic("load_ext", "gpu_magic")
+    for line in ("%gpus", "%gpus reset", "%gpus 1"):
+        shell.run_cell(line)
+        shown = "".join(capsys.readouterr())
+        assert "\x1b" not in shown
+        assert "\udcff" not in shown
+    shell.run_line_magic("unload_ext", "gpu_magic")
+    assert environment() == before
 
 
-def test_what_was_wrong_at_the_start_is_said_of_the_start(
-    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with simulate("1xRTX-4090+1xT4", mask="0,1"):
-        run = Run(shell, capsys)
-        run("%gpus 1")
-        assert (
-            "At the start of this process: CUDA_VISIBLE_DEVICES is a list of numbers and" in run("%gpus")[0]
-        )
-        run("%unload_ext gpu_magic")
+@pytest.mark.machine("1xRTX-4090+1xT4", mask="0,1")
+def test_what_was_wrong_at_the_start_is_said_of_the_start(typed: Typed) -> None:
+    typed("%gpus 1")
+    said = "At the start of this process: CUDA_VISIBLE_DEVICES is a list of numbers and"
+    assert said in typed("%gpus").text
 
 
-def test_a_mig_instance_is_chosen_by_the_number_in_its_row(
-    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with simulate("1xA100-80GB+1xA100-80GB(3g.40gb,4g.40gb)", clock=lambda: 0.0) as machine:
-        run = Run(shell, capsys)
-        row = next(line for line in run("%gpus")[0].splitlines() if "4g.40gb MIG-" in line)
-        assert row.split()[:2] == ["└", "1:1"]
-        assert "cuda:0 = MIG instance 1:1 (SIMULATED" in run("%gpus 1:1")[0]
-        assert environment()[0] == machine.gpus[1].mig[1].uuid
-        run("%unload_ext gpu_magic")
+@pytest.mark.machine("1xA100-80GB+1xA100-80GB(3g.40gb,4g.40gb)")
+def test_a_mig_instance_is_chosen_by_the_number_in_its_row(typed: Typed, machine: Machine) -> None:
+    row = next(line for line in typed("%gpus").text.splitlines() if "4g.40gb MIG-" in line)
+    assert row.split()[:2] == ["└", "1:1"]
+    assert "cuda:0 = MIG instance 1:1 (SIMULATED" in typed("%gpus 1:1").text
+    assert environment()[0] == machine.gpus[1].mig[1].uuid
 
 
-def test_tab_offers_the_numbers_of_mig_instances(
-    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with simulate("1xA100-80GB+1xA100-80GB(3g.40gb,4g.40gb)", clock=lambda: 0.0):
-        run = Run(shell, capsys)
-        assert complete(shell, "%gpus 1:") == ["%gpus 1:0", "%gpus 1:1"]
-        run("%gpus 1:1")
-        assert complete(shell, "%%on_gpu smi:") == ["%%on_gpu smi:1:1"]
-        run("%unload_ext gpu_magic")
+@pytest.mark.machine("1xA100-80GB+1xA100-80GB(3g.40gb,4g.40gb)")
+def test_tab_offers_the_numbers_of_mig_instances(typed: Typed, shell: InteractiveShell) -> None:
+    assert complete(shell, "%gpus 1:") == ["%gpus 1:0", "%gpus 1:1"]
+    typed("%gpus 1:1")
+    assert complete(shell, "%%on_gpu smi:") == ["%%on_gpu smi:1:1"]

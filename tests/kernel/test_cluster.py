@@ -18,7 +18,7 @@ from tests.processes import marked, until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.conftest import Cell
+    from tests.conftest import Typed
     from tests.kernel.conftest import Kernel, Reply
 
 MASK = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['RANK'], os.environ['WORLD_SIZE'])"
@@ -270,7 +270,7 @@ def test_nothing_is_left_behind(start_kernel: Callable[..., Kernel], end: str, t
         ("stop --force", "%gpu_cluster stop takes no options."),
     ],
 )
-def test_bad_input_is_one_line(typed: Callable[[str], Cell], line: str, says: str) -> None:
+def test_bad_input_is_one_line(typed: Typed, line: str, says: str) -> None:
     with simulate("4xA100-80GB"):
         done = typed(f"%gpu_cluster {line}")
     assert isinstance(done.error, UsageError)

@@ -17,7 +17,7 @@ from tests.processes import until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.conftest import Cell
+    from tests.conftest import Typed
     from tests.kernel.conftest import Kernel, Reply
 
 # Somebody has memory on all four GPUs, and works on them.
@@ -65,7 +65,7 @@ def test_an_interrupt_ends_it_in_one_line_and_changes_nothing(kernel: Kernel) ->
     assert kernel.run("import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))").stdout == "None\n"
 
 
-def test_what_will_never_come_is_not_waited_for(typed: Callable[[str], Cell]) -> None:
+def test_what_will_never_come_is_not_waited_for(typed: Typed) -> None:
     goes = "--wait goes with auto or GPU numbers. Try auto:2 --wait 30m or 1,3 --wait 30m"
     with simulate("4xA100-80GB"):
         for line, says in (
@@ -82,7 +82,7 @@ def test_what_will_never_come_is_not_waited_for(typed: Callable[[str], Cell]) ->
 
 
 def test_where_cuda_has_started_nothing_is_waited_for_and_what_it_has_is_no_other(
-    typed: Callable[[str], Cell],
+    typed: Typed,
 ) -> None:
     with simulate("4xA100-80GB", clock=lambda: 0.0) as machine:
         typed("%gpus 2 --only-free")

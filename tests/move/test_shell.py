@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from gpu_magic.move.move import read_places
-from gpu_magic.testing import simulate
 from tests.eight_gpus import COUNT, Array, EightGpus, registered
 
 if TYPE_CHECKING:
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
-    from tests.conftest import Cell
+    from gpu_magic.testing import Machine
+    from tests.conftest import Typed
 
     Run = Callable[[str], list[str]]
 
@@ -29,15 +29,18 @@ GPU = "cuda:{0} = GPU {0} (SIMULATED NVIDIA A100-SXM4-80GB)"
 OLD = "with the old copy (1.0 MiB on cpu). Move variables that share arrays in one line. Datasets and outputs stay."
 
 
+pytestmark = pytest.mark.machine(f"{COUNT}xA100-80GB")
+
+
 @pytest.fixture
-def framework(tmp_path: Path) -> Iterator[EightGpus]:
-    with simulate(f"{COUNT}xA100-80GB", clock=lambda: 0.0), registered(tmp_path) as framework:
+def framework(tmp_path: Path, machine: Machine) -> Iterator[EightGpus]:
+    with registered(tmp_path) as framework:
         framework.free = 1 << 40
         yield framework
 
 
 @pytest.fixture
-def run(framework: EightGpus, shell: InteractiveShell, typed: Callable[[str], Cell]) -> Run:
+def run(framework: EightGpus, shell: InteractiveShell, typed: Typed) -> Run:
     """Return a way to run a cell in a shell with variables to move; the lines that are shown."""
     shell.run_line_magic("xmode", "Minimal")
     x = Array(None)

@@ -15,7 +15,6 @@ import gpu_magic
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.objects.memory import shortage_lines
 from gpu_magic.objects.walk import Budget, Walker
-from gpu_magic.testing import Machine, simulate
 from tests.eight_gpus import COUNT, Array, EightGpus, NoMemoryError, registered
 
 if TYPE_CHECKING:
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
-    from tests.conftest import Cell, Fresh
+    from gpu_magic.testing import Machine
+    from tests.conftest import Fresh, Typed
 
     Run = Callable[[str], list[str]]
 
@@ -32,10 +32,7 @@ MIB = 1 << 20
 A100 = "(SIMULATED NVIDIA A100-SXM4-80GB)"
 
 
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    with simulate(f"{COUNT}xA100-80GB", clock=lambda: 0.0) as machine:
-        yield machine
+pytestmark = pytest.mark.machine(f"{COUNT}xA100-80GB")
 
 
 @pytest.fixture
@@ -45,7 +42,7 @@ def framework(tmp_path: Path, machine: Machine) -> Iterator[EightGpus]:
 
 
 @pytest.fixture
-def run(framework: EightGpus, shell: InteractiveShell, typed: Callable[[str], Cell]) -> Run:
+def run(framework: EightGpus, shell: InteractiveShell, typed: Typed) -> Run:
     """Return a way to run a cell in a shell that has the extension; the lines that it printed."""
     shell.run_line_magic("xmode", "Minimal")
     shell.push({"Array": Array, "NoMemoryError": NoMemoryError, "EightGpus": framework})

@@ -12,12 +12,10 @@ from gpu_magic.testing import Machine, simulate
 from tests.reliability.faults import functions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.conftest import Cell
+    from tests.conftest import Typed
 
 
-def type_all(typed: Callable[[str], Cell], machine: Machine, unfit: tuple[int, ...] = ()) -> None:
+def type_all(typed: Typed, machine: Machine, unfit: tuple[int, ...] = ()) -> None:
     """Type what asks the driver: each line does what it says, or is refused in one and changes nothing."""
     names = {name: index for index, gpu in enumerate(machine.gpus) for name in (str(index), gpu.uuid)}
     for line, wanted in (("%gpus", None), ("%gpus 1,3", [1, 3]), ("%gpus auto", 1), ("%gpus reset", [])):
@@ -37,9 +35,7 @@ def type_all(typed: Callable[[str], Cell], machine: Machine, unfit: tuple[int, .
 
 @pytest.mark.parametrize("error", [3, 15, 999], ids=["NOT_SUPPORTED", "GPU_IS_LOST", "UNKNOWN"])
 @pytest.mark.parametrize("gpus", [(1,), pytest.param((0, 1, 2, 3), marks=pytest.mark.nightly)])
-def test_each_function_of_nvml_answers_an_error(
-    typed: Callable[[str], Cell], gpus: tuple[int, ...], error: int
-) -> None:
+def test_each_function_of_nvml_answers_an_error(typed: Typed, gpus: tuple[int, ...], error: int) -> None:
     for function in functions():
         with simulate("4xA100-80GB", clock=lambda: 0.0) as machine:
             for index in gpus:
@@ -48,14 +44,14 @@ def test_each_function_of_nvml_answers_an_error(
 
 
 @pytest.mark.parametrize("error", [4, 9, 18, 999])
-def test_the_driver_does_not_start(typed: Callable[[str], Cell], error: int) -> None:
+def test_the_driver_does_not_start(typed: Typed, error: int) -> None:
     with simulate("4xA100-80GB", clock=lambda: 0.0) as machine:
         machine.refusal = error
         type_all(typed, machine)
         assert "4 GPUs" not in typed("%gpus").text
 
 
-def test_a_gpu_is_lost(typed: Callable[[str], Cell]) -> None:
+def test_a_gpu_is_lost(typed: Typed) -> None:
     with simulate("4xA100-80GB", clock=lambda: 0.0) as machine:
         machine.gpus[0].lose()
         type_all(typed, machine, unfit=(0,))

@@ -10,11 +10,7 @@ import pytest
 from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.conftest import Cell
-
-    Typed = Callable[[str], Cell]
+    from tests.conftest import Typed
 
 # Lines that are refused, and what their messages say to type: a whole line, options to add, or other GPUs.
 LINES = {
