@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["Block", "GpuTime", "Reading", "gpu_time", "history", "read", "recorder"]
 
 _MOST_KEPT, _MOST_READINGS = 1000, 240
-SECONDS = 1 / 10  # between two readings. The driver updates its counters no more often
+_SECONDS = 1 / 10  # between two readings. The driver updates its counters no more often
 # The shortest and the longest period that the driver's utilization covers (`nvmlUtilization_t`).
-PERIOD = (1 / 6, 1.0)
+_PERIOD = (1 / 6, 1.0)
 _LATE = 1.5  # times the driver's period: how late its next sample can be
 _MACHINE_SECONDS = 60.0  # the reader keeps names and UUIDs as long
 
@@ -176,7 +176,7 @@ def read(uuids: Collection[str], since: float | None, *, with_energy: bool = Tru
     """
     reading, clock = Reading(time.perf_counter()), time.time()
     # The driver's clock may have been set since. It can also publish a sample late.
-    after = None if since is None else int((clock - (reading.at - since) - PERIOD[1]) * 1e6)
+    after = None if since is None else int((clock - (reading.at - since) - _PERIOD[1]) * 1e6)
     for uuid, counters in current().reader.counters(uuids, after, with_energy=with_energy).items():
         reading.has_driver = True
         if counters.energy is not UNKNOWN:
@@ -232,7 +232,7 @@ class Block:
         for uuid, samples in reading.work.items():
             self._add_work(uuid, samples)
         self._shared |= {uuid for uuid, at in reading.others.items() if at > self.began}
-        if reading.at - self.began >= PERIOD[0]:  # an earlier figure also covers time before the block
+        if reading.at - self.began >= _PERIOD[0]:  # an earlier figure also covers time before the block
             for uuid, percent in reading.busy.items():
                 total, count = self._busy.get(uuid, (0, 0))
                 self._busy[uuid] = total + percent, count + 1
@@ -244,10 +244,10 @@ class Block:
         the last one.
         """
         for sample in sorted(samples, key=lambda sample: sample.at):
-            last, covered = self._sampled.get((uuid, sample.pid), (None, PERIOD[0]))
+            last, covered = self._sampled.get((uuid, sample.pid), (None, _PERIOD[0]))
             seconds = sample.at - (self.began if last is None else last.at)
             if seconds > 0:  # not yet added, and not from before the block
-                covered = seconds if seconds <= PERIOD[1] * _LATE else covered
+                covered = seconds if seconds <= _PERIOD[1] * _LATE else covered
                 self._sampled[uuid, sample.pid] = sample, covered
                 self._work[uuid] = self._work.get(uuid, 0.0) + sample.percent / 100 * covered
 
@@ -286,9 +286,9 @@ class Block:
         if not (has_memory or uuid in self._work or made[1] > made[0]):
             return None
         busy: float | Unknown = UNKNOWN
-        if wall >= PERIOD[1] and uuid in self._busy:
+        if wall >= _PERIOD[1] and uuid in self._busy:
             busy = self._busy[uuid][0] / self._busy[uuid][1]
-        is_known = wall >= PERIOD[1] and uuid not in self._work_unknown
+        is_known = wall >= _PERIOD[1] and uuid not in self._work_unknown
         own: float | Unknown = self._own_share(uuid) if is_known else UNKNOWN
         # A counter that has not increased was not updated, or was reset.
         then, now = (one.energy.get(uuid, UNKNOWN) for one in (first, last))
@@ -324,7 +324,7 @@ class Recorder:
         self._lock = threading.Lock()  # guards the blocks that run, and their readings
         # Weak, because after an interrupt before `begin` returns, nobody ends the block.
         self._running: WeakSet[Block] = WeakSet()
-        self._sampler = Sampler(self._tick, SECONDS, "usage")
+        self._sampler = Sampler(self._tick, _SECONDS, "usage")
 
     def begin(self, *, reset: bool) -> Block:
         """Start a block. With `reset`, frameworks reset their peaks, so that the block's peak is exact."""

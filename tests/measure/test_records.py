@@ -6,11 +6,12 @@ import contextlib
 import gc
 import json
 import os
+import sys
 import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pynvml
@@ -19,10 +20,10 @@ import pytest
 import gpu_magic
 from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.frameworks.base import MemoryPool
-from gpu_magic.measure import recorder as module
 from gpu_magic.measure.record import CellUsage, GpuUsage, History, Sample
-from gpu_magic.measure.recorder import Block, Reading, Work, recorder
+from gpu_magic.measure.recorder import Block, Reading, Work, read, recorder
 from gpu_magic.testing import Machine, simulate
+from tests.eight_gpus import installed
 from tests.machine import CARDS, Driver, environment
 from tests.processes import until
 from tests.programs.runner import Runner
@@ -37,15 +38,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.machine("2xA100-80GB", clock=time.monotonic)
 
 GIB = 1 << 30
-LONG = 0.25  # seconds: of less than the driver's period it is not known how busy a GPU was
-
-
-@pytest.fixture(autouse=True)
-def periods(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure more often than is the default, on a driver with a shorter period."""
-    for name, value in (("SECONDS", 0.02), ("PERIOD", (0.11, LONG))):
-        monkeypatch.setattr(module, name, value)
-    module._recorder_of.cache_clear()
+LONG = 1.1  # seconds: of less than the driver's period it is not known how busy a GPU was
 
 
 @pytest.fixture
@@ -251,10 +244,7 @@ def test_what_readings_tell(readings: list[Reading], reset: str, expected: dict[
 
 
 @pytest.mark.parametrize(("at", "expected"), [(0.16, 30), (1 / 6, 160 / 3)])
-def test_how_busy_a_gpu_was_before_the_block_does_not_count(
-    at: float, expected: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "PERIOD", (1 / 6, 1.0))
+def test_how_busy_a_gpu_was_before_the_block_does_not_count(at: float, expected: float) -> None:
     block = block_of(reading(-0.1), reading(at, busy=100), reading(0.7, busy=20), reading(1.3, busy=40))
     usage = used(block, 1.3)
     assert usage.busy == pytest.approx(expected)
@@ -283,10 +273,7 @@ SAMPLED = [step / 6 for step in range(1, 61)]
         ([], 0),
     ],
 )
-def test_the_share_of_this_process_is_its_work_over_the_time(
-    work: list[Work], share: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "PERIOD", (1 / 6, 1.0))
+def test_the_share_of_this_process_is_its_work_over_the_time(work: list[Work], share: float) -> None:
     assert used(block_of(*ten_seconds(*work)), 10.0).busy_own == pytest.approx(share, abs=1)
 
 
@@ -310,17 +297,18 @@ def test_in_a_container_a_process_of_nobody_can_be_this_one() -> None:
     with simulate("1xA100-80GB") as machine:
         machine.gpus[0].run("", UNKNOWN, GIB, work=60)
         gpu_magic.gpus()  # finds the devices
-        found = module.read([machine.gpus[0].uuid], time.perf_counter())
+        found = read([machine.gpus[0].uuid], time.perf_counter())
     assert (found.has_driver, found.memory, found.work) == (True, {}, {})
 
 
 class Pretended:
     """A framework whose pools are given."""
 
-    module = "none"
+    needs = ()
 
     def __init__(self, name: str, used: int, *, fails: bool = False) -> None:
         self.name, self.used, self.peak, self.fails = name, used, used, fails
+        self.module = f"pretended_{name}"
 
     def pools(self) -> dict[str, MemoryPool]:
         if self.fails:
@@ -336,20 +324,23 @@ class Pretended:
         return True
 
 
+BROKEN, ONE, OTHER = Pretended("broken", 0, fails=True), Pretended("one", 2 * GIB), Pretended("other", GIB)
+
+
 def test_the_peak_of_frameworks_on_one_device_through_a_block_within(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, other = Pretended("PyTorch", 2 * GIB), Pretended("JAX", GIB)
-    broken = Pretended("CuPy", 0, fails=True)
-    monkeypatch.setattr(module, "imported", lambda: [broken, one, other])
+    places = {one.module: f"{__name__}:{one.name.upper()}" for one in (BROKEN, ONE, OTHER)}
+    for name in places:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
     outer, inner = gpu_magic.gpu_time("outer"), gpu_magic.gpu_time("inner")
-    with contextlib.suppress(ZeroDivisionError), outer:
-        one.peak = 30 * GIB
+    with installed(tmp_path, places), contextlib.suppress(ZeroDivisionError), outer:
+        ONE.peak = 30 * GIB
         with inner:
-            one.peak, one.used = 5 * GIB, 3 * GIB
-            other.peak = other.used = 2 * GIB
+            ONE.peak, ONE.used = 5 * GIB, 3 * GIB
+            OTHER.peak = OTHER.used = 2 * GIB
         _ = 1 / 0
-    found = [(usage.code, usage.has_failed) for usage in gpu_magic.history()]
+    found = [(usage.code, usage.has_failed) for usage in gpu_magic.history()[-2:]]
     assert found == [("inner", False), ("outer", True)]
     assert inner.usage.wall < outer.usage.wall
     for measured, peak in ((inner, 7 * GIB), (outer, 32 * GIB)):
@@ -358,15 +349,15 @@ def test_the_peak_of_frameworks_on_one_device_through_a_block_within(
 
 
 def test_a_block_within_itself_is_refused_and_measured_again_later(machine: Machine) -> None:
-    measured = gpu_magic.gpu_time("again")
+    measured, before = gpu_magic.gpu_time("again"), len(gpu_magic.history())
     with measured:
         with pytest.raises(gpu_magic.MeasurementError):
             measured.__enter__()
-        assert len(gpu_magic.history()) == 0
+        assert len(gpu_magic.history()) == before
     outer = measured.usage
     with measured:
         pass
-    assert [*gpu_magic.history()] == [outer, measured.usage]
+    assert [*gpu_magic.history()][before:] == [outer, measured.usage]
 
 
 def test_a_gpu_that_the_block_does_not_touch() -> None:
