@@ -24,8 +24,6 @@ if ELSEWHERE:
     import torch
     import torch._dynamo  # which the first optimizer imports: two seconds, once for all programs here
 
-    from gpu_magic.fit import fit as search
-
     # One that is built for CUDA predicts in a forked process: there the pretend accelerator bars autograd.
     torch.version.cuda = None
 
@@ -80,9 +78,9 @@ def shell_on(machine):
         yield shell
 
 
-def typed(lines, machine="", seconds=1.4):
-    """Return what was shown for each line, and what went wrong; the largest batch is looked for so long."""
-    found, search._SECONDS = [], seconds
+def typed(lines, machine=""):
+    """Return what was shown for each line, and what went wrong."""
+    found = []
     with shell_on(machine) as shell:
         for line in lines:
             out, err = io.StringIO(), io.StringIO()
@@ -162,8 +160,9 @@ FAILED = {
 }
 
 
+@pytest.mark.timeout(240)  # ten predictions, each of which looks over a second for the largest batch
 def test_what_is_typed_is_predicted(run: Runner) -> None:
-    found = dict(zip(GOOD, run(typed, GOOD, "", 0), strict=True))
+    found = dict(zip(GOOD, run(typed, GOOD), strict=True))
     for line, (shown, wrong) in found.items():
         assert "\npeak" in shown, (line, wrong)
         assert "fits on SIMULATED GPU 1 (79.1 GiB free) and SIMULATED GPU 0 (9.1 GiB free)." in shown
@@ -181,7 +180,7 @@ def test_what_is_wrong_is_one_line(run: Runner) -> None:
 def test_an_error_for_want_of_memory_ends_with_a_line_that_works(run: Runner) -> None:
     predict = [f"%gpu_fit {line}" for line in FAILED.values() if line]
     lines = [FULL, *FAILED, "len(calls)", "is_full = False; pair = batch", *predict, "1 / 0", END]
-    found = dict(zip(lines, run(typed, lines, "", 0), strict=True))
+    found = dict(zip(lines, run(typed, lines), strict=True))
     assert found["len(calls)"][0].endswith(str(len(FAILED) - 1))  # to say that, nothing of a step runs again
     assert found[END][0].endswith("True")  # and nothing is kept once there is another error
     for cell, line in FAILED.items():
