@@ -48,12 +48,12 @@ class _Card:
 class Amd:
     """Reads the machine's AMD GPUs, as `Nvml` reads NVIDIA's. The first read starts the library."""
 
-    def __init__(self, amdsmi: Any, timeout: float = 2.0) -> None:
+    def __init__(self, amdsmi: Any, timeout: float = 2.0, now: Callable[[], float] = time.monotonic) -> None:
         self._amdsmi = amdsmi
         self._timeout = CallTimeout(timeout)
         self._processes = ProcessTable()
         self._is_started = False
-        self._opened_at = -math.inf
+        self._now, self._opened_at = now, -math.inf
         self._cards: list[_Card] = []
         self._machine = Inventory(vendor="amd")  # without GPUs
 
@@ -61,7 +61,7 @@ class Amd:
         """Return all AMD GPUs with their current figures. Like `Nvml.inventory`, it never raises."""
         with self._timeout.lock:
             started = time.monotonic()
-            if started - self._opened_at >= IDENTITY_SECONDS:
+            if self._now() - self._opened_at >= IDENTITY_SECONDS:
                 self._open()
             if self._machine.problem:
                 return self._machine
@@ -115,7 +115,7 @@ class Amd:
         for card in self._cards:  # kept, so that a lost GPU is still shown with its name
             card.is_found = False
         self._processes = ProcessTable()  # a process can rename itself
-        self._machine, self._opened_at = Inventory(vendor="amd"), time.monotonic()
+        self._machine, self._opened_at = Inventory(vendor="amd"), self._now()
 
     def _list_handles(self) -> list[Any]:
         if not self._is_started:

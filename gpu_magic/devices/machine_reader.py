@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.idle import Idleness
 from gpu_magic.devices.model import Inventory, Limits, OtherGpus
-from gpu_magic.devices.nvml import Nvml
+from gpu_magic.devices.nvml import STARTING_SECONDS, Nvml
 from gpu_magic.devices.problems import Cause, Problem
 from gpu_magic.text import printable, shortened
 
@@ -34,10 +34,10 @@ class MachineReader:
     """Reads NVIDIA's GPUs if the machine has any, else AMD's. GPU_MAGIC_VENDOR decides otherwise.
 
     The vendor is decided once, when a GPU is first found. AMD's GPUs are read with amdsmi, if it and its
-    library are installed.
+    library are installed. NVIDIA's driver may take `starting` seconds to start.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, starting: float = STARTING_SECONDS) -> None:
         self.idleness = Idleness()
         self.simulated = ""  # the profile of the simulated machine that was read last; empty for a real one
         self._wanted = os.environ.get("GPU_MAGIC_VENDOR", "").strip().lower()
@@ -45,7 +45,7 @@ class MachineReader:
         self._others: OtherGpus | None = None
         self._has_looked_for_others = False
         # NVIDIA's driver can take a minute to start, for which a process that wants AMD's GPUs does not wait.
-        self._nvidia = Nvml(starting=0.0) if self._vendor == "amd" else Nvml()
+        self._nvidia = Nvml(starting=0.0 if self._vendor == "amd" else starting)
         self._amd: Amd | None = None
         self._has_looked_for_amd = False
         self._amd_problem: Problem | None = None  # why AMD's GPUs cannot be read

@@ -47,7 +47,7 @@ from gpu_magic.interrupts import is_in_background
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable
 
-__all__ = ["Nvml"]
+__all__ = ["STARTING_SECONDS", "Nvml"]
 
 T = TypeVar("T")
 
@@ -109,22 +109,29 @@ class _Library(NamedTuple):
 class Nvml:
     """Reads the machine's GPUs. The first read opens the driver's library.
 
-    A call that hangs is abandoned after `timeout` seconds, the driver's start after `starting` seconds (None:
-    STARTING_SECONDS). Without persistence mode, the driver starts a GPU for its first user, which takes
-    seconds: in `nvmlInit`, and since NVML 5 in `nvmlDeviceGetHandleByIndex`. `root` contains `proc` and
-    `dev`, which show GPUs without NVML.
+    A call that hangs is abandoned after `timeout` seconds, the driver's start after `starting` seconds.
+    Without persistence mode, the driver starts a GPU for its first user, which takes seconds: in `nvmlInit`,
+    and since NVML 5 in `nvmlDeviceGetHandleByIndex`. `root` contains `proc` and `dev`, which show GPUs
+    without NVML. `now` is the clock that tells when GPUs are found again.
     """
 
-    def __init__(self, timeout: float = 2.0, starting: float | None = None, root: Path = Path("/")) -> None:
+    def __init__(
+        self,
+        timeout: float = 2.0,
+        starting: float = STARTING_SECONDS,
+        root: Path = Path("/"),
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._timeout = CallTimeout(timeout)
         self._library: _Library | None = None
         self._simulate: str | None = None
         self._opened_at = -math.inf
         self._machine = Inventory()  # without GPUs, except those that were found without NVML
         self._cards: list[_Card] = []
-        self._starting = STARTING_SECONDS if starting is None else starting
+        self._starting = starting
         self._start_until = -math.inf
         self._root = root
+        self._now = now
         self._looked_at = self._watched_from = 0.0
 
     def inventory(self) -> Inventory:
@@ -207,7 +214,7 @@ class Nvml:
         began = time.monotonic()
         is_current = (
             self._is_open()
-            and began - self._opened_at < IDENTITY_SECONDS
+            and self._now() - self._opened_at < IDENTITY_SECONDS
             and self._simulate == os.environ.get("GPU_MAGIC_SIMULATE")
         )
         if not is_current and (starting := self._open()):
@@ -278,7 +285,7 @@ class Nvml:
         self._machine = (
             library.machine if library.number else replace(library.machine, problem=Problem(Cause.NO_GPU))
         )
-        self._opened_at = time.monotonic()
+        self._opened_at = self._now()
         return []
 
     def _read(self, card: _Card) -> Gpu:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
@@ -14,7 +13,7 @@ from typing import Any, TypeAlias
 import pytest
 
 import gpu_magic
-from gpu_magic.devices.amd import _known, _opens, _places, _power, find_amdsmi
+from gpu_magic.devices.amd import Amd, _known, _opens, _places, _power, find_amdsmi
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.interrupts import in_background
 from gpu_magic.process.session import current
@@ -82,20 +81,20 @@ def lost_and_back(number: int) -> list[str]:
     """Return what is wrong with a GPU before it is lost, then, a minute later, and once it is back."""
     state = Path(os.environ["GPU_MAGIC_TEST_AMD_STATE"])
     there = state.read_text()
-    found = [str(gpu_magic.gpus()[number].problem or "")]
+    now = [0.0]
+    reader = Amd(find_amdsmi(), now=lambda: now[0])
+    found = [str(reader.inventory()[number].problem or "")]
     lines = there.splitlines(keepends=True)
     cards = [position for position, line in enumerate(lines) if line.startswith("gpu ")]
     lines[cards[number]] = lines[cards[number]].replace(" ok ", " lost ")
     state.write_text("".join(lines))
-    gpu = gpu_magic.gpus()[number]
+    gpu = reader.inventory()[number]
     found += [str(gpu.problem), str(gpu.name)]
-    reader = current().reader._amd
-    assert reader is not None
-    reader._opened_at = -math.inf  # all are found again
-    later = gpu_magic.gpus()
+    now[0] = 60.0  # all are found again
+    later = reader.inventory()
     found += [str(later[number].name), str(later.driver_version)]
     state.write_text(there)
-    return [*found, str(gpu_magic.gpus()[number].problem or "")]
+    return [*found, str(reader.inventory()[number].problem or "")]
 
 
 def lost_at_first(number: int) -> list[Any]:

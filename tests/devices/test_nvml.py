@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from dataclasses import replace
@@ -15,6 +14,7 @@ import pytest
 
 from gpu_magic.devices.binding import PRIVATE
 from gpu_magic.devices.model import UNKNOWN, Counters, Limits
+from gpu_magic.devices.nvml import Nvml
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.request import parse
 from gpu_magic.gpus.select import select
@@ -23,8 +23,9 @@ from tests.conftest import ROOT
 from tests.machine import CARDS, Driver, environment
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gpu_magic.devices.model import ComputeMode
-    from gpu_magic.devices.nvml import Nvml
     from gpu_magic.testing import Machine
     from tests.conftest import Fresh
 
@@ -75,29 +76,42 @@ def test_a_snapshot_makes_six_calls_a_gpu(nvml: Nvml) -> None:
         assert pynvml.nvmlLib.calls == dict.fromkeys(expected, 8)
 
 
-def test_a_lost_gpu_is_told_and_the_rest_is_read(nvml: Nvml) -> None:
+@pytest.fixture
+def clock() -> list[float]:
+    """Return the time of the reader `aging`, which finds all GPUs again a minute after the last time."""
+    return [0.0]
+
+
+@pytest.fixture
+def aging(clock: list[float]) -> Iterator[Nvml]:
+    reader = Nvml(timeout=30, starting=0.0, now=lambda: clock[0])
+    yield reader
+    reader.close()
+
+
+def test_a_lost_gpu_is_told_and_the_rest_is_read(aging: Nvml, clock: list[float]) -> None:
     with simulate("4xA100-80GB") as machine:
         machine.gpus[3].lose()
-        before = nvml.inventory()
+        before = aging.inventory()
         assert before[3].uuid is UNKNOWN  # it was lost from the start
         machine.gpus[2].lose()
-        after = nvml.inventory()
+        after = aging.inventory()
         assert (after[2].uuid, after[2].name) == (before[2].uuid, before[2].name)
         assert after[2].status.memory_used is UNKNOWN
         assert not after[2].is_free
         assert ["lost" in str(gpu.problem) for gpu in after] == [False, False, True, True]
-        counters = nvml.counters([gpu.uuid for gpu in machine.gpus], 0)
+        counters = aging.counters([gpu.uuid for gpu in machine.gpus], 0)
         assert machine.gpus[2].uuid not in counters
         machine.gpus[2].recover()
-        assert nvml.inventory()[2].problem is None
+        assert aging.inventory()[2].problem is None
         machine.gpus[1].lose()
-        counters = nvml.counters([gpu.uuid for gpu in machine.gpus], 0)
+        counters = aging.counters([gpu.uuid for gpu in machine.gpus], 0)
         assert counters[machine.gpus[1].uuid] == Counters()
         assert counters[machine.gpus[2].uuid].energy is not UNKNOWN
-        assert nvml.limits(1) == nvml.limits(7) == Limits()
+        assert aging.limits(1) == aging.limits(7) == Limits()
         machine.gpus[0].fail("nvmlDeviceGetNumGpuCores", pynvml.NVML_ERROR_GPU_IS_LOST)
-        nvml._opened_at = -math.inf  # a minute ago
-        later = nvml.inventory()
+        clock[0] += 60
+        later = aging.inventory()
         assert "lost" in str(later[0].problem)
         assert later[1].name == before[1].name  # it was known before it was lost
 
@@ -282,18 +296,20 @@ def test_mig_instances_stand_under_their_gpu(nvml: Nvml) -> None:
         assert found[first.uuid].energy is UNKNOWN  # the counter is the whole GPU's
 
 
-def test_it_follows_when_another_machine_is_put_beneath_or_it_is_shut_by_others(nvml: Nvml) -> None:
+def test_it_follows_when_another_machine_is_put_beneath_or_it_is_shut_by_others(
+    aging: Nvml, clock: list[float]
+) -> None:
     with simulate("2xT4"):
-        assert len(nvml.inventory()) == 2
+        assert len(aging.inventory()) == 2
         with simulate("1xT4+2xL4"):
             for _ in range(2):
-                assert [gpu.index for gpu in nvml.inventory().fastest_first] == [1, 2, 0]
+                assert [gpu.index for gpu in aging.inventory().fastest_first] == [1, 2, 0]
                 assert pynvml.nvmlLib.calls["nvmlDeviceGetNumGpuCores"] == 3
-            nvml._opened_at = -math.inf  # a minute ago: all are found again
-            assert [gpu.index for gpu in nvml.inventory().fastest_first] == [1, 2, 0]
-        assert len(nvml.inventory()) == 2
+            clock[0] += 60
+            assert [gpu.index for gpu in aging.inventory().fastest_first] == [1, 2, 0]
+        assert len(aging.inventory()) == 2
         pynvml.nvmlShutdown()
-        assert nvml.inventory()[0].problem is None
+        assert aging.inventory()[0].problem is None
 
 
 class _Raw(str):

@@ -23,8 +23,9 @@ __all__ = ["SETUP", "Look", "Stage", "cuda_sees"]
 SETUP = """
 import tests.reliability.inside as _inside
 import gpu_magic, os, tempfile, torch
-import gpu_magic.devices.nvml as _nvml
-_nvml.STARTING_SECONDS = 0.0  # a driver that never starts is given up at once, and not after a minute
+from gpu_magic.devices.machine_reader import MachineReader as _MachineReader
+from gpu_magic.process.session import current as _current
+_current().reader = _MachineReader(starting=0.0)  # a driver that never starts is given up at once, and not after a minute
 %gpus reset
 number, words, x = 7, ["some", "words"], torch.arange(8)
 batch = {"x": x}
