@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["apply_gpus", "divide", "join", "report_gpus"]
 
 _ANSWER = 60.0  # seconds that engines may take to import gpu_magic and read their machines
-ENDING = 5.0  # seconds until a call has ended and the controller knows that
+_ENDING = 5.0  # seconds until a call has ended and the controller knows that
 _AGAIN = 0.05  # seconds between two checks
 
 
@@ -42,7 +42,7 @@ def join(client: Any) -> list[Engine]:
     """Divide the GPUs of each host among its engines. If one engine cannot be used, no engine changes."""
     if not client.ids:
         raise ClusterError("This client has no engines. Start some, or wait for them.")
-    until = time.monotonic() + ENDING
+    until = time.monotonic() + _ENDING
     while busy := sorted(busy_engines(client)):
         if time.monotonic() >= until:
             raise ClusterError(f"Engine {busy[0]} is busy. Try again when all are idle.")

@@ -47,7 +47,7 @@ __all__ = [
 _HEADINGS = ("Process", "PID", "GPUs", "Age", "What it is")
 # Linux 5.3, and a Python built for it, can signal a process without a risk if its PID is used again.
 _CAN_END = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
-PATIENCE = 5.0  # seconds that a process has to end after TERM
+_PATIENCE = 5.0  # seconds that a process has to end after TERM
 _asked: dict[tuple[int, int | Unknown], float] = {}  # when processes got TERM, by PID and start
 
 
@@ -260,7 +260,7 @@ def end_process(
     _check(own.pid, own.started, kill=kill)
     if confirm and not confirm(f"{'Kill' if kill else 'End'} {own}?"):
         return None
-    return send(own.pid, own.started, kill=kill, patience=PATIENCE)
+    return send(own.pid, own.started, kill=kill, patience=_PATIENCE)
 
 
 def next_step(process: GpuProcess) -> str:
@@ -270,7 +270,7 @@ def next_step(process: GpuProcess) -> str:
     if not _CAN_END or is_another or (manager and manager.how_to_end):
         return ""
     asked_at = _asked.get((process.pid, process.started))
-    return "end" if asked_at is None else "kill" if time.monotonic() - asked_at >= PATIENCE else "wait"
+    return "end" if asked_at is None else "kill" if time.monotonic() - asked_at >= _PATIENCE else "wait"
 
 
 def send(pid: int, started: int | Unknown, *, kill: bool, patience: float = 0.0) -> bool:
@@ -311,5 +311,5 @@ def _check(pid: int, started: int | Unknown, *, kill: bool) -> None:
         raise ProcessError(f"Process {pid} is not yours, so you cannot end it from here.")
     if now.started != started:
         raise ProcessError(f"Process {pid} is not the one that was shown. Nothing was sent to it.")
-    if kill and time.monotonic() - _asked.get((pid, started), time.monotonic()) < PATIENCE:
-        raise ProcessError(f"Process {pid} has not had {PATIENCE:.0f} s to end. First run %gpu_ps end {pid}")
+    if kill and time.monotonic() - _asked.get((pid, started), time.monotonic()) < _PATIENCE:
+        raise ProcessError(f"Process {pid} has not had {_PATIENCE:.0f} s to end. First run %gpu_ps end {pid}")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpu_magic import ClusterError
-from gpu_magic.cluster import join as joining
 from tests.cluster.hosts import on_host, started
 from tests.processes import until
 
@@ -133,9 +132,8 @@ def test_each_engine_is_shown_with_its_host(client: Any, cluster: Cluster, tmp_p
 
 
 def test_a_client_with_a_busy_engine_is_refused_in_a_line(
-    client: Any, join: Callable[[Any], Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Any, join: Callable[[Any], Cluster], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(joining, "ENDING", 0.2)
     with (
         busy(client, 1, tmp_path),
         pytest.raises(ClusterError, match=r"^Engine 1 is busy\. Try again when all are idle\.$"),

@@ -52,7 +52,6 @@ def end(page: Page, process: dict[str, Any], **how: Any) -> None:
 def test_a_process_of_ones_own_gets_term_and_kill_only_where_that_was_of_no_use(
     page: Page, tmp_path: Path
 ) -> None:
-    page.kernel.run("import gpu_magic.processes.processes as processes; processes.PATIENCE = 0.3")
     with running(DEAF, tmp_path / "deaf.py") as process:
         page.kernel.change_machine(using(process.pid))
         watch(page, "1")

@@ -132,7 +132,6 @@ def test_kill_comes_where_term_was_of_no_use(kernel: Kernel, tmp_path: Path) -> 
         kernel.change_machine(using(process.pid))
         early = kernel.run(f"%gpu_ps end {process.pid} --kill --yes")
         assert "has not had 5 s to end. First run %gpu_ps end " in refusal(early)
-        kernel.run("from gpu_magic.processes import processes; processes.PATIENCE = 0.3")
         reply = kernel.run(f"%gpu_ps end {process.pid} --yes")
         assert reply.stdout.endswith(
             f"within 5 s. To kill it without saving: %gpu_ps end {process.pid} --kill\n"
