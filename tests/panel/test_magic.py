@@ -52,13 +52,13 @@ def test_a_script_can_hold_a_panel(fresh: Fresh) -> None:
     assert said.endswith("\n0\n")
 
 
-def test_without_comms_private_name_a_closed_panel_counts_as_open() -> None:
+def test_without_comms_private_name_a_closed_panel_counts_as_open(monkeypatch: pytest.MonkeyPatch) -> None:
     with simulate("2xA100-80GB"):
         first, second = gpu_magic.panel(), gpu_magic.panel()
         first.comm.close()
         assert (first.is_open, second.is_open) == (False, True)
         for panel in first, second:
-            del panel.comm.__dict__[PRIVATE_NAME]
+            monkeypatch.delitem(vars(panel.comm), PRIVATE_NAME)
             assert panel.is_open
             panel.tell({"what": "none"})
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gpu_magic
-from gpu_magic.testing import simulate
 from tests.processes import until
 from tests.reliability.steps import Steps
 
@@ -39,13 +38,15 @@ MOST = 100  # moments of a cell
 CELLS = ("x = 1", "%%gpu_time\nx = 1", "%%on_gpu cpu\nx = 1", "%gpu_time on", "%gpu_time off")
 
 
+pytestmark = [pytest.mark.machine("2xA100-80GB"), pytest.mark.usefixtures("machine")]
+
+
 @pytest.fixture
 def loaded(shell: InteractiveShell) -> Iterator[InteractiveShell]:
-    with simulate("2xA100-80GB", clock=lambda: 0.0):
-        shell.run_line_magic("load_ext", "gpu_magic")
-        shell.run_line_magic("gpus", "1")
-        yield shell
-        shell.run_line_magic("unload_ext", "gpu_magic")
+    shell.run_line_magic("load_ext", "gpu_magic")
+    shell.run_line_magic("gpus", "1")
+    yield shell
+    shell.run_line_magic("unload_ext", "gpu_magic")
 
 
 @pytest.fixture
