@@ -148,7 +148,6 @@ def test_a_clock_is_nothing_else() -> None:
         (lambda: gpu_magic.choose("auto:2", min_free=60), "--min-free 60 is less than 1 MiB. Try --min-free 60GB"),
         (lambda: gpu_magic.wait_for(2, within="soon"), "soon is not a time. Try 30m, 90s or 1h30m"),
         (lambda: gpu_magic.launch("true", gpus="2,0", count=5), "-n 5 does not fit 2 GPUs. Try -n 2"),
-        (lambda: gpu_magic.choose("auto", model="H100"), "--model H100 matches no GPU. There are: NVIDIA A100-SXM4-80GB."),
         (lambda: gpu_magic.launch("true", gpus=1, min_free="1GB"), "--min-free 1GB goes with auto. Try --gpus auto --min-free 1GB"),
         (lambda: gpu_magic.fit(torch.nn.Linear(4, 2)), "No batch is named. Try %gpu_fit model optimizer batch"),
         (lambda: gpu_magic.on_gpu("cpu", mirror=True), "--mirror needs GPUs, and only cpu is named. Omit --mirror."),

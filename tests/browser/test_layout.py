@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -237,19 +236,6 @@ def test_charts_fill_from_the_left_have_gaps_and_show_values(bare: BarePages) ->
     tell(page, {**change(state, "1", 70), "details": {"1": detail_of(memory=[*memory, 19])}})
     plot.hover(position={"x": 5.5 / 180 * width, "y": 30})
     assert figure.locator(".gm-readout").inner_text() == "1.5 GiB, 0 s ago"
-
-
-def test_seconds_without_a_reading_are_a_gap(bare: BarePages) -> None:
-    state = state_of("1xA100-80GB")
-    page = bare(state)
-    later = change(state, "0", 5)
-    later["second"] += 3
-    tell(page, later)
-    line = page.locator(".gm-row .gm-chart-line")
-    expect(line).to_have_attribute("d", re.compile("^M[^M]+M[^M]+$"))  # drawn as soon as the row is in sight
-    drawn = line.get_attribute("d")
-    tell(page, later)  # a second reading in one second takes the place of the first
-    assert line.get_attribute("d") == drawn
 
 
 def test_who_uses_a_gpu_is_seen_and_bars_are_equally_long_at_common_widths(bare: BarePages) -> None:

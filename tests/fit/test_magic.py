@@ -17,7 +17,6 @@ from gpu_magic.testing import simulate
 from tests.programs.runner import ELSEWHERE
 
 if TYPE_CHECKING:
-    from tests.conftest import Fresh
     from tests.programs.runner import Runner
 
 if ELSEWHERE:
@@ -220,15 +219,3 @@ def test_tab_offers_options_and_variables(run: Runner) -> None:
     lines = ["%gpu_fit mod", "%gpu_fit model --d", "%gpu_fit model --dtype b"]
     found = [["%gpu_fit model"], ["%gpu_fit model --dtype"], ["%gpu_fit model --dtype bfloat16"]]
     assert run(completed, lines) == found
-
-
-def test_without_a_framework_it_says_that_none_is_imported(fresh: Fresh) -> None:
-    said = fresh("""
-        import gpu_magic
-        for wanted in 5, print:
-            try:
-                gpu_magic.fit(wanted)
-            except gpu_magic.FitError as error:
-                print(error)
-    """)
-    assert said == "%gpu_fit needs PyTorch or JAX. Import one first.\n" * 2

@@ -615,8 +615,6 @@ def test_without_a_private_name_one_line_says_so(run: Runner, name: str) -> None
 
 
 BAD = {
-    "fit(x)": "No PyTorch model is named. Try %gpu_fit model optimizer batch",
-    "fit(model, optimizer)": "No batch is named. Try %gpu_fit model optimizer batch",
     "fit(of_keras, x)": "Model is a Keras model. %gpu_fit supports PyTorch models.",
     "fit(model, other, x)": "A step has one model and one optimizer. To name a loss: --loss",
     "fit(model, 3, x)": "There is no tensor in an int. Try %gpu_fit model optimizer batch",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conftest import LIMIT
 from tests.machine import CARDS, GIB, IN_CONTAINER, Driver
 
 if TYPE_CHECKING:
@@ -101,14 +100,6 @@ def test_the_inherited_mask_is_the_one_of_the_launch(start_kernel: Callable[...,
     assert ["not given" in row for row in rows] == [True, False, False, True]
     assert "not visible" in rows[2]
     assert "GPU 0 is not among the GPUs that this process was given." in kernel.run("%gpus 0 --force").stdout
-
-
-@pytest.mark.nightly  # a call is given up after 2 seconds; tests/devices/test_hanging.py has all that hangs
-def test_a_call_that_hangs_leaves_the_kernel_usable(kernel: Kernel) -> None:
-    kernel.change_machine(Driver(CARDS, hangs=(("nvmlDeviceGetUtilizationRates", 1, float(LIMIT)),)))
-    assert "not answering" in kernel.run("%gpus").text
-    assert "cuda:0 = GPU 0" in kernel.run("%gpus 0").stdout
-    assert kernel.run("print(6 * 7)").stdout == "42\n"
 
 
 @pytest.mark.parametrize("title", ["worker --rank=3 " * 60, "kernel"])

@@ -73,9 +73,6 @@ def test_what_will_never_come_is_not_waited_for(typed: Typed) -> None:
             ("auto --model H200 --wait 30m", "--model H200 matches no GPU"),
             *((f"{word} --wait 30m", goes) for word in ("all", "none", "reset")),
             ("9 --wait 30m", "There is no GPU 9"),
-            ("1 --min-free 20GB --wait 30m", "--min-free 20GB goes with auto. Try auto --min-free 20GB"),
-            ("all --only-free", "--only-free goes with auto or GPU numbers. Try auto --only-free"),
-            ("auto --wait soon", "soon is not a time. Try 30m, 90s or 1h30m"),
             ("auto --wait 30m --dry-run", "--wait goes with neither --in-process nor --dry-run."),
         ):
             assert says in typed(f"%gpus {line}").text

@@ -115,7 +115,6 @@ BAD = {
     "%to_gpu a": "a is a NumPy array, which has no device. To convert it to a tensor on the GPU: --numpy torch",
     "%to_gpu x --device 9": "x: cuda:9 cannot be used: there are eight.",
     "%to_gpu x --device nowhere": "'nowhere' is not a device",
-    "%to_gpu x --device -1": "'-1': devices are numbered from 0. For the CPU: cpu",
     "%to_gpu x --all": "--all means every variable, but x is also named. Use one of the two.",
     "%to_gpu x cuda:1": "cuda:1 is not a variable. To name a device: --device cuda:1",
 }

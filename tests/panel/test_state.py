@@ -133,13 +133,8 @@ def test_nonsense_changes_nothing_and_the_panel_says_so(pages: Pages, message: A
     ("request_text", "says"),
     [
         ("9", "There is no GPU 9. This machine has GPUs 0 to 3."),
-        ("1,1", "names 1 twice"),
-        ("-1", "GPUs are numbered from 0"),
         ("", "No GPU is named"),
-        ("1;import os", "separate GPUs by commas"),
         (",".join(map(str, range(100_000))), "is too long for a list of GPUs"),
-        ("GPU-ffff", "No GPU here has a UUID that starts with GPU-ffff"),
-        ("auto:9", "can pick only 4 GPUs"),
     ],
     ids=lambda text: text[:10],
 )
