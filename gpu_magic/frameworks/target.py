@@ -6,6 +6,7 @@ import contextlib
 import operator
 import re
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
@@ -19,6 +20,7 @@ __all__ = [
     "LogicalDevice",
     "PhysicalDevice",
     "Target",
+    "blocks_here",
     "can_name_device",
     "is_target",
     "normalize_device",
@@ -27,6 +29,8 @@ __all__ = [
     "without_brackets",
 ]
 
+# The blocks around the code that runs: each asyncio task has its own, also if tasks take turns in a thread.
+blocks_here: ContextVar[tuple[object, ...]] = ContextVar("blocks_here", default=())
 _EXPECTED = "0, cuda:0, /GPU:0, smi:3 (nvidia-smi's number), a UUID prefix (GPU-8f3a), cpu, cpu:2 or xpu:0"
 # TensorFlow's names can start with the job of this process, and contain "device:".
 _SPELLING = re.compile(

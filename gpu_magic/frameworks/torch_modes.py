@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.private import required
+from gpu_magic.frameworks.target import blocks_here
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -50,8 +51,13 @@ class DeviceMode(_Context):  # type: ignore[misc] # the type checker does not se
     """`torch.device` as a context manager that also supports generators of another device and `pin_memory`.
 
     It is a subclass of PyTorch's `DeviceContext`, because torch.compile can trace that class. At its end, it
-    restores the previous device, even if the block has set a default device or left a context open.
+    restores the previous device, even if the block has set a default device or left a context open. Code of
+    other asyncio tasks, which run in the same thread meanwhile, keeps its own device.
     """
+
+    def __init__(self, device: Any) -> None:
+        super().__init__(device)
+        self._block = blocks_here.get()[-1:]
 
     def __enter__(self) -> None:
         default, current = getattr(_global, "device_context", None), getattr(_module, "CURRENT_DEVICE", None)
@@ -82,6 +88,10 @@ class DeviceMode(_Context):  # type: ignore[misc] # the type checker does not se
     ) -> Any:
         # PyTorch calls this for every function. torch.compile traces it, and knows `_device_constructors`.
         kwargs = kwargs or {}
+        if not is_compiling() and _is_of_another_task(self._block):
+            # The mode that this one has taken off, the innermost first, can be that of the other task.
+            outer = next((one for one in self._before[0] if isinstance(one, _Context)), None)
+            return outer.__torch_function__(func, types, args, kwargs) if outer else func(*args, **kwargs)
         if kwargs and kwargs.get("generator") is not None:
             return self._drawn(func, args, kwargs)
         if func in _constructors():
@@ -130,15 +140,20 @@ class RefusingMode(TorchFunctionMode):  # type: ignore[misc]
 
     def __init__(self, why: str) -> None:
         super().__init__()
-        self._why = why
+        self._why, self._block = why, blocks_here.get()[-1:]
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if _makes_on_default(func, args, kwargs):
+        if _makes_on_default(func, args, kwargs) and not _is_of_another_task(self._block):
             raise PlacementError(self._why)
         return func(*args, **kwargs)
+
+
+def _is_of_another_task(block: tuple[object, ...]) -> bool:
+    """Return whether the code that runs is in an asyncio task outside of a mode's block."""
+    return bool(block) and block[0] not in blocks_here.get()
 
 
 def _is_of_optimizer(caller: FrameType) -> bool:

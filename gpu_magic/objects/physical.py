@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.model import UNKNOWN, Unknown, sum_of
 from gpu_magic.errors import ChoiceError, PlacementError
-from gpu_magic.frameworks.target import LogicalDevice, Target
+from gpu_magic.frameworks.target import LogicalDevice, Target, blocks_here
 from gpu_magic.process.find import find
 from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot
@@ -45,7 +45,8 @@ running = _RunningBlocks()
 
 def innermost() -> LogicalDevice | None:
     """Return the device of this thread's block. None outside of blocks, or in a block on several devices."""
-    devices: tuple[LogicalDevice, ...] = running.scopes[-1].devices if running.scopes else ()
+    here = [scope for scope in running.scopes if scope in blocks_here.get()]
+    devices: tuple[LogicalDevice, ...] = here[-1].devices if here else ()
     return devices[0] if len(devices) == 1 else None
 
 

@@ -6,13 +6,14 @@ import sys
 import threading
 import warnings
 from contextlib import ExitStack, suppress
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Self
 
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import PlacementError, PlacementWarning
 from gpu_magic.frameworks import KNOWN, get, imported
 from gpu_magic.frameworks.post_import import PostImportHook
-from gpu_magic.frameworks.target import CPU, LogicalDevice
+from gpu_magic.frameworks.target import CPU, LogicalDevice, blocks_here
 from gpu_magic.frameworks.uses import Evidence
 from gpu_magic.objects.physical import LazySnapshot, locate, running
 from gpu_magic.on_gpu.libraries import elsewhere_text
@@ -117,6 +118,8 @@ class Scope:
             print(f"Running on the CPU: {problem}")  # noqa: T201 - as `or_cpu` promises
             self.devices, self._mirror = (CPU,), False
         failed = {}
+        blocks_here.set((*blocks_here.get(), self))
+        self._context = copy_context()
         try:
             for framework in frameworks:
                 try:
@@ -127,6 +130,7 @@ class Scope:
             self._import_hook.attach()
         except BaseException:
             self._scopes.close()
+            self._forget_context()
             raise
         for scope in tuple(_everywhere):
             scope.note_block_on(self.devices)
@@ -158,6 +162,7 @@ class Scope:
         finally:
             for scope in later:
                 scope.enter_again()
+            self._forget_context()
         if elsewhere:
             self.was_elsewhere = True
             self.say(elsewhere)
@@ -168,6 +173,10 @@ class Scope:
             )
         if kind is None:
             self._raise_problem()
+
+    def _forget_context(self) -> None:
+        """Take the block from those around the code that runs."""
+        blocks_here.set(tuple(block for block in blocks_here.get() if block is not self))
 
     def note_block_on(self, devices: Iterable[LogicalDevice]) -> None:
         """Be told of the devices of a block that runs at the same time."""
@@ -207,7 +216,7 @@ class Scope:
         """Set the device again, after an outer block has ended."""
         for framework, devices in list(self._set.values()):
             try:
-                self._set_in(framework, devices)
+                self._context.run(self._set_in, framework, devices)  # as in the task of this block
             except PlacementError as error:
                 self._problem = str(error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import os
 import sys
@@ -433,3 +434,55 @@ def drawn(function, args, options, device):
     except Exception as error:  # noqa: BLE001 - any of PyTorch's
         return type(error).__name__
     return [made.tolist(), str(made.device) == device, made.dtype, made.requires_grad, made.is_leaf]
+
+
+# Tasks of asyncio, which take turns in one thread
+
+
+async def made(*pauses):
+    """Return where tensors are made, before each pause and after the last one."""
+    found = [torch.zeros(1).device]
+    for pause in pauses:
+        await asyncio.sleep(pause)
+        found.append(torch.zeros(1).device)
+    return found
+
+
+async def made_on(wanted, *pauses):
+    with on_gpu(wanted):
+        found = await made(*pauses)
+    return [*found, torch.zeros(1).device]
+
+
+@gives([["pretend:1", "cpu"], ["cpu"] * 3, ["pretend:1"] * 2, "cpu"])
+def test_a_task_from_outside_a_block_keeps_its_own_device():
+    async def main():
+        outside = asyncio.create_task(made(0.01, 0.01))
+        await asyncio.sleep(0)
+        with on_gpu(1):
+            first = torch.zeros(1).device
+            inside = asyncio.create_task(made(0.01))  # it begins in the block
+            found = await outside
+            kept = await inside
+        return [[first, torch.zeros(1).device], found, kept]
+
+    return [*asyncio.run(main()), torch.zeros(1).device]
+
+
+@gives([[["pretend:1", "pretend:1", "cpu"], ["pretend:2", "pretend:2", "cpu"], ["cpu", "cpu"]]] * 3)
+def test_blocks_of_tasks_that_take_turns_end_in_any_order():
+    async def main(first, second):
+        return await asyncio.gather(made_on(1, first), made_on(2, second), made(0.02))
+
+    return [asyncio.run(main(*pauses)) for pauses in ((0.01, 0.03), (0.03, 0.01), (0.02, 0.02))]
+
+
+@gives([["pretend:1", "pretend:1", "pretend:3"], ["pretend:3", "pretend:3"], OUTSIDE])
+def test_other_tasks_keep_the_device_that_the_user_has_set():
+    async def main():
+        torch.set_default_device("pretend:3")
+        return await asyncio.gather(made_on(1, 0.01), made(0.005))
+
+    found = asyncio.run(main())
+    torch.set_default_device(None)
+    return [*found, state()]
