@@ -190,13 +190,16 @@ def _of_gpu(gpu: Gpu, facts: Facts) -> Finding | None:
     return _wrong("GPUs", what, fix=set_default) if gpu.is_taken else None
 
 
+def check_names_of_variables(facts: Facts) -> Iterator[Finding]:
+    for name, meant in [] if facts.kernel is UNKNOWN else facts.kernel.misspelt:
+        what = f"Nothing reads the variable {shortened(name, 60)}: it is spelled {meant}."
+        yield _wrong(meant, what, fix=_choose(facts, "auto") if facts.is_ipython else "")
+
+
 def check_visible_devices(facts: Facts) -> Iterator[Finding]:
     kernel, machine = facts.kernel, facts.machine
     if kernel is UNKNOWN or machine is UNKNOWN:
         return
-    for name, meant in kernel.misspelt:
-        what = f"Nothing reads the variable {shortened(name, 60)}: it is spelled {meant}."
-        yield _wrong(meant, what, fix=_choose(facts, "auto") if facts.is_ipython else "")
     variables, is_frozen = kernel.variables, kernel.guard.state is State.FROZEN
     name, value = MASK, variables.mask
     if machine.vendor == "amd" and variables.rocr == "":  # see `process.visible`
@@ -206,7 +209,8 @@ def check_visible_devices(facts: Facts) -> Iterator[Finding]:
     # `check_cuda` reports what CUDA has read. `check_gpus` reports how to leave out a lost GPU.
     is_hidden = is_frozen and kernel.guard.is_known and not kernel.guard.devices
     is_lost = any(gpu.problem for gpu in machine.gpus)
-    for note in kernel.notes:
+    notes = [note for note in kernel.notes if note.flaw is not Flaw.REPLACED]  # which %gpus shows
+    for note in notes:
         if note.flaw is Flaw.CONTRADICTION:
             yield _aside(name, str(note))
         elif note.is_past:
@@ -216,7 +220,7 @@ def check_visible_devices(facts: Facts) -> Iterator[Finding]:
             what, fix = note.what, _choose_meant(facts)  # in place of the note's own advice
             meaning = "" if fix else "This process was started with it. Only who starts it can change that."
             yield (_wrong if is_wrong else _aside)(name, what, meaning, fix)
-    if kernel.seen == () and not kernel.notes and not is_frozen:
+    if kernel.seen == () and not notes and not is_frozen:
         shown = f"{name}={shortened(value or '', 60)}" if (value or "").strip() else f"{name} is empty"
         what = f"{shown}: {runtime_of(machine.vendor)} sees no GPU."
         has_changed = kernel.launched.named((name,))[name] != value

@@ -102,6 +102,7 @@ class Given:
     reading: Reading  # what the variables mean
     devices: _Devices  # the devices that the process may use
     is_all: bool  # whether the process may use every device of the machine
+    _is_of_host = False  # whether the variable has numbers that only the host of this container has
 
     def __init__(self, machine: Inventory, inherited: tuple[str | None, ...], grant: Grant = _NOBODY) -> None:
         variables = Variables(*inherited)
@@ -114,12 +115,18 @@ class Given:
         self.reading = read_visible(variables, machine)
         self.is_all = not values or self.reading.names_all
         self.devices = machine.devices if self.is_all else self.reading.named
-        # If the variable has the same text as the list, both mean what CUDA or ROCm reads.
+        # If the variable has the same text as the list, both mean what CUDA or ROCm reads. But where a
+        # container has the job's GPUs alone and Slurm wrote the host's numbers, CUDA reads fewer GPUs.
         is_same = list(values.values()) == [grant.listed] and self.devices is not UNKNOWN
-        listed = self._listed = self.devices if is_same else _read_list(machine, grant)
+        count = UNKNOWN if self.reading.named is UNKNOWN else len(self.reading.named)
+        is_short = count is not UNKNOWN and count < len(grant.gpus or ())
+        is_of_host = is_same and is_short and machine.vendor == "nvidia"
+        listed = self._listed = self.devices if is_same and not is_of_host else _read_list(machine, grant)
         sizes = [len(value.split(",")) for value in values.values()]
-        if (not values or self.devices is UNKNOWN) and listed is not UNKNOWN and sizes in ([], [len(listed)]):
+        is_unclear = not values or self.devices is UNKNOWN or is_of_host
+        if is_unclear and listed is not UNKNOWN and sizes in ([], [len(listed)]):
             self.devices, self.is_all = listed, is_within(machine.devices, listed)
+            self._is_of_host = is_of_host
 
     @property
     def pool(self) -> tuple[Device, ...]:
@@ -144,7 +151,7 @@ class Given:
 
     @property
     def contradiction(self) -> Note | None:
-        """The warning that the variables name GPUs that the scheduler or the container did not allot."""
+        """The warning that the variables name other GPUs than the scheduler or the container allotted."""
         devices, listed, giver = self.devices, self._listed, self._grant.giver
         if devices is UNKNOWN or listed is UNKNOWN or is_within(devices, listed):
             return None
@@ -155,6 +162,16 @@ class Given:
             "Other jobs may use GPUs that were not allotted."
         )
         return Note(what, Flaw.CONTRADICTION)
+
+    @property
+    def host_numbers(self) -> Note | None:
+        """The note that the variable has numbers of the host, which mean nothing in this container."""
+        if not self._is_of_host:
+            return None
+        what = (
+            f"{self._values} has the numbers of the host. {self._grant.giver} has {_numbers(self.pool)} here."
+        )
+        return Note(what, advice="To use them: %gpus all")
 
     @property
     def _allotted(self) -> _Devices:

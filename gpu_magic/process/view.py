@@ -179,7 +179,8 @@ class Snapshot:
         seen, guard, notes = self._by_variables, self.guard, list(self._by_variables.notes)
         if self.now != self.inherited and in_force(self.inherited, self.machine):
             notes += [note._replace(is_past=True) for note in self.given.reading.notes]
-        notes += filter(None, [self.given.contradiction])
+        at_start = self.given.host_numbers if self.now == self.inherited else None
+        notes += filter(None, [at_start, self.given.contradiction])
         devices = _named(seen.devices)
         is_changed = devices is not UNKNOWN and tuple(one.identity for one in devices) != guard.uuids
         if guard.state is State.FROZEN and guard.is_known and is_changed:

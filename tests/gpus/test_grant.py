@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_magic.devices.model import UNKNOWN
+from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.request import parse
 from gpu_magic.gpus.select import select
@@ -211,4 +211,38 @@ def test_nothing_is_ever_given_that_the_launch_value_does_not_name(
     if listed is not None:
         environment["SLURM_JOB_GPUS"] = ",".join(map(str, listed))
     given = allotment(host(*minors), **environment)
-    assert given.devices == given.reading.devices
+    there = given.reading.devices
+    assert given.devices is not UNKNOWN
+    assert there is not UNKNOWN
+    # But for numbers of the host: then the list names the same, and CUDA fewer GPUs.
+    if listed == mask and len(there) < len(mask) and set(mask) <= set(minors):
+        assert {gpu.minor for gpu in given.devices if isinstance(gpu, Gpu)} == set(mask)
+    else:
+        assert set(uuids(given.devices)) == set(uuids(there))
+
+
+@pytest.mark.parametrize(
+    ("minors", "value", "expected"),
+    [
+        ((2,), "2", [0]),
+        ((2, 5), "2,5", [0, 1]),
+        ((5, 2), "2,5", [0, 1]),  # nvidia-smi's order is another one than that of the device files
+        ((2, 5, 7), "2,5", [0, 1]),  # CUDA reads GPU 2, which is not the job's
+        ((0, 1, 2, 3, 4), "2,4", [2, 4]),  # the whole host is seen
+    ],
+)
+def test_in_a_container_the_host_s_numbers_are_those_of_device_files(
+    minors: tuple[int, ...], value: str, expected: list[int]
+) -> None:
+    there = host(*minors)
+    found = allotment(there, SLURM_JOB_ID="123", SLURM_JOB_GPUS=value, CUDA_VISIBLE_DEVICES=value)
+    assert [gpu.index for gpu in found.pool] == expected
+    assert (found.host_numbers is not None) == (expected != [2, 4])
+    assert found.contradiction is None
+    assert found.outside(found.pool) == ()
+
+
+def test_numbers_that_no_device_file_here_has_are_not_guessed() -> None:
+    there = host(0)
+    found = allotment(there, SLURM_JOB_ID="123", SLURM_JOB_GPUS="2", CUDA_VISIBLE_DEVICES="2")
+    assert (found.pool, found.host_numbers) == ((), None)
