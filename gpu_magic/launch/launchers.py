@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpu_magic.devices.processes import read_python_line
 from gpu_magic.errors import LaunchError
 from gpu_magic.launch.process import free_ports
+from gpu_magic.process.mask import NAMES
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.text import counted
 
@@ -41,6 +42,22 @@ _PACKAGES = {
     "accelerate": "accelerate",
     "accelerate-launch": "accelerate",
     "deepspeed": "deepspeed",
+}
+# Programs that run a command in front of which they stand: in this environment, and in one of their own.
+_WRAPPERS = {"env", "ionice", "nice", "nohup", "numactl", "setsid", "stdbuf", "taskset", "time", "timeout"}
+_ENVIRONMENTS = {
+    "conda",
+    "hatch",
+    "mamba",
+    "micromamba",
+    "pdm",
+    "pipenv",
+    "pipx",
+    "pixi",
+    "poetry",
+    "rye",
+    "uv",
+    "uvx",
 }
 
 
@@ -63,6 +80,7 @@ class Command(NamedTuple):
     script: str = ""  # the path of a cell's script, which is the last word
     start: Sequence[str] = ()  # the program, with the flags that the launch adds
     rank_files: RankFiles | None = None  # None: all ranks write to the launcher's output
+    is_elsewhere: bool = False  # a program in front of it, such as `uv run`, finds the launcher
 
     @property
     def environment(self) -> dict[str, str]:
@@ -96,7 +114,7 @@ class _Launcher(NamedTuple):
     add: Callable[[Command, Sequence[str]], Command]  # adds what the launcher needs for the GPUs
 
 
-def build(command: Command, options: Container[str]) -> Command:
+def build(command: Command, options: Container[str]) -> Command:  # noqa: C901 - one kind of command after another
     """Return a command with the program's path, and with what a launcher needs for the GPUs.
 
     `options` are the options of the launch, which are errors among a launcher's flags.
@@ -105,6 +123,8 @@ def build(command: Command, options: Container[str]) -> Command:
     """
     if not command.rest:
         raise LaunchError("No command is named. Try torchrun train.py")
+    if behind := _behind(command, options):
+        return behind
     program, *words = command.rest
     first, *more = program.split()[:2] or [""]
     # A whole command in quotes, as after `bash -c`.
@@ -132,6 +152,28 @@ def build(command: Command, options: Container[str]) -> Command:
             if program.endswith(".py") and not os.access(Path(command.folder, program), os.X_OK):
                 raise LaunchError(f"{program} needs a launcher. Try torchrun {program}, or python {program}")
     return command._replace(start=[_find_program(program, command.folder)], rest=words)
+
+
+def _behind(command: Command, options: Container[str]) -> Command | None:
+    """Return a launcher's command behind a program that runs it, such as `uv run`. None: another command."""
+    program, *words = command.rest
+    place = next((place for place in range(len(words)) if _is_launcher(words[place:])), None)
+    if place is None or Path(program).name not in _WRAPPERS | _ENVIRONMENTS:
+        return None
+    before = words[:place]
+    for word in before:
+        if word.startswith(tuple(f"{name}=" for name in NAMES)):
+            raise LaunchError(f"{word} would replace the chosen GPUs. Omit it, and name GPUs with --gpus")
+    is_elsewhere = not {Path(word).name for word in (program, *before)}.isdisjoint(_ENVIRONMENTS)
+    found = build(command._replace(rest=words[place:], is_elsewhere=is_elsewhere), options)
+    return found._replace(start=[_find_program(program, command.folder), *before, *found.start])
+
+
+def _is_launcher(words: Sequence[str]) -> bool:
+    """Return whether a command line begins with a launcher."""
+    name = Path(words[0]).name
+    line = read_python_line(words[1:]) if _PYTHON.fullmatch(name) else None
+    return name in _PACKAGES or (line is not None and line.kind == "module" and line.name in _LAUNCHERS)
 
 
 def _check_python(command: Command, program: str, line: PythonLine) -> None:
@@ -166,7 +208,7 @@ def _with_launcher(
         raise LaunchError(f"The cell is the script. Omit {no_script[0]}")
     if not no_script:
         _check_script(command.folder, program[0])
-    program_path = _find_program(start[0], command.folder)
+    program_path = start[0] if command.is_elsewhere else _find_program(start[0], command.folder)
     files = None if _typed(launcher.logs, flags) else launcher.files
     found = command._replace(start=[program_path, *start[1:]], rest=[*flags, *program], rank_files=files)
     return launcher.add(found, flags)
@@ -276,7 +318,7 @@ def _accelerate_configuration(command: Command, flags: Sequence[str]) -> str:
 
 def _add_deepspeed(command: Command, flags: Sequence[str]) -> Command:
     beside = Path(command.start[0]).with_name("python")
-    python = str(beside) if os.access(beside, os.X_OK) else sys.executable
+    python = str(beside) if command.is_elsewhere or os.access(beside, os.X_OK) else sys.executable
     numbers = [int(gpu) if gpu.isdigit() else gpu for gpu in command.gpus]
     world = base64.urlsafe_b64encode(json.dumps({"localhost": numbers}).encode()).decode()
     start = [python, "-m", "deepspeed.launcher.launch", f"--world_info={world}"]

@@ -111,6 +111,48 @@ def test_python_s_own_options_are_read_as_python_does(machine: Path, typed: str,
     assert f"{sys.executable} {start}" in shell_lines("--gpus", "0,1", *typed.split())
 
 
+@pytest.fixture
+def uv(machine: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a program `uv` on PATH that runs what comes after `uv run`, and return the folder of a script."""
+    (machine / "show.py").write_text(SCRIPT)
+    (machine / "bin").mkdir()
+    (machine / "bin/uv").write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    (machine / "bin/uv").chmod(0o755)
+    beside = str(Path(sys.executable).parent)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(machine / "bin"), beside, os.environ["PATH"]]))
+    return machine
+
+
+@pytest.mark.parametrize(
+    "before", ["nohup", "env A=1", "nice -n 1", "uv run", "nohup uv run"], ids=lambda words: words
+)
+def test_a_launcher_behind_a_program_that_runs_it(uv: Path, before: str) -> None:
+    torchrun, accelerate = (f"{before} {LAUNCHERS[name]}" for name in ("torchrun", "accelerate"))
+    ranks = seen(gpu_magic.launch(torchrun, gpus="3,1"))
+    assert [(rank["CUDA_VISIBLE_DEVICES"], rank["LOCAL_RANK"]) for rank in ranks] == [
+        ("3,1", "0"),
+        ("3,1", "1"),
+    ]
+    assert "--num_processes=2" in shell_lines("--gpus", "3,1", *accelerate.split())
+    module = shell_lines("--gpus", "3,1", *before.split(), "python", "-m", "torch.distributed.run", "show.py")
+    assert " PET_NPROC_PER_NODE=2 " in module
+    deepspeed = shell_lines("--gpus", "3,1", *before.split(), "deepspeed", "show.py")
+    assert " -m deepspeed.launcher.launch --world_info=" in deepspeed
+
+
+def test_a_launcher_of_another_environment_is_found_there(uv: Path) -> None:
+    line = shell_lines("--gpus", "3,1", "uv", "run", "--with", "rich", "torchrun", "show.py")
+    assert "/bin/uv run --with rich torchrun show.py\n" in line
+
+
+@pytest.mark.parametrize(
+    "words", ["uv run torchrun --nproc-per-node 4 show.py", "env CUDA_VISIBLE_DEVICES=1 torchrun show.py"]
+)
+def test_a_launcher_behind_another_program_is_checked_as_well(uv: Path, words: str) -> None:
+    with pytest.raises(LaunchError):
+        shell_lines("--gpus", "3,1", *words.split())
+
+
 def test_an_abbreviated_flag_of_torchrun_is_that_flag(machine: Path) -> None:
     (machine / "show.py").write_text(SCRIPT)
     ranks = seen(gpu_magic.launch("torchrun --stand --nproc_per 2 show.py", gpus="3,1"))
