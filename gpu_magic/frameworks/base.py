@@ -247,6 +247,10 @@ class Framework(ABC):
         """Return why objects of this type cannot move, and what to do, as a sentence. Empty if they can."""
         return ""
 
+    def bound(self, obj: Any) -> str:
+        """Return why an object cannot move, if others of its type can, and what to do. Or empty."""
+        return ""
+
     def origin(self, array: Any, device: LogicalDevice) -> str:
         """Return the device that an array is on, as users write it. Empty if the array need not move.
 

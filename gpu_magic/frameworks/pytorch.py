@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementWarning, warn_once
 from gpu_magic.frameworks.base import Framework, Holding, MemoryPool, OutOfMemory, wanted_in
-from gpu_magic.frameworks.private import private, private_of
+from gpu_magic.frameworks.private import private
 from gpu_magic.frameworks.target import LogicalDevice
+from gpu_magic.frameworks.torch_objects import execution_devices, inner_tensors
 from gpu_magic.text import listed, with_article
 
 if TYPE_CHECKING:
@@ -22,10 +23,14 @@ if TYPE_CHECKING:
 
     from gpu_magic.frameworks.base import MemorySettings
 
-__all__ = ["FRAMEWORK", "sparse_parts", "type_and_shape"]
+__all__ = ["FRAMEWORK", "type_and_shape"]
 
 # Messages of CUDA's libraries in errors that are not PyTorch's OutOfMemoryError.
 _NO_MEMORY = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+# How to remove hooks that run a module on devices of their own, by the package of the hooks.
+_REMOVE_HOOKS = {
+    "accelerate": "First type: accelerate.hooks.remove_hook_from_module(model, recurse=True)",
+}
 # Raised by PyTorch before 2.9, and by accelerators that do not count memory.
 _NOT_COUNTED = (AttributeError, RuntimeError)
 
@@ -127,7 +132,7 @@ class PyTorch(Framework):
         return issubclass(kind, sys.modules["torch"].Tensor)
 
     def holdings(self, array: Any) -> Sequence[Holding]:
-        """Return the storages of a tensor and of its gradient. A sparse tensor has several."""
+        """Return the storages of a tensor and of its gradient. A sparse tensor or a wrapper has several."""
         grad = self.holdings(array.grad) if array.is_leaf and array.grad is not None else []
         device = array.device.type if array.device.type == "meta" else _logical_device(array.device)
         try:
@@ -136,9 +141,8 @@ class PyTorch(Framework):
             # On the CPU, NumPy and JAX use the same key, because they can share the memory.
             where = "address" if array.device.type == "cpu" and address else device
             return [Holding(device, storage.nbytes(), (where, address or id(array))), *grad]
-        except (RuntimeError, NotImplementedError, ValueError):  # for example sparse or not yet initialized
-            inner = sparse_parts(array.detach())
-            return [*(holding for part in inner for holding in self.holdings(part)), *grad]
+        except (RuntimeError, NotImplementedError, ValueError):  # sparse, a wrapper, or not yet initialized
+            return [*(one for part in inner_tensors(array) for one in self.holdings(part)), *grad]
 
     def unmovable(self, kind: type) -> str:
         scripted = private("torch.jit:ScriptModule")
@@ -151,6 +155,25 @@ class PyTorch(Framework):
                 'program, "cuda:0") returns one for another.'
             )
         return ""
+
+    def bound(self, obj: Any) -> str:
+        """Return why a module cannot move that hooks run on devices of their own, as a sentence."""
+        kind = sys.modules["torch"].nn.Module
+        if not isinstance(obj, kind) or not execution_devices(obj)[0]:
+            return ""
+        hooks = [execution_devices(module) for module in kind.modules(obj)]
+        names = {self._name_of_any(device) for devices, _ in hooks for device in devices}
+        package = next(package for _, package in hooks if package)
+        is_offloaded = any(one.device.type == "meta" for one in (*kind.parameters(obj), *kind.buffers(obj)))
+        offloaded = ", with weights offloaded to the CPU or a disk" if is_offloaded else ""
+        return (
+            f"Hooks of {package} run this {type(obj).__name__} on {listed(sorted(names))}{offloaded}. "
+            + _REMOVE_HOOKS.get(package, "Create it again on the other device.")
+        )
+
+    def _name_of_any(self, device: Any) -> str:
+        """Return the name of a device that a hook names as PyTorch does: `0`, "cuda:0", a torch.device."""
+        return self.name_of(LogicalDevice("gpu", device)) if isinstance(device, int) else str(device)
 
     # Memory
 
@@ -314,21 +337,6 @@ def _logical_device(device: Any) -> LogicalDevice:
 def _say_not_counted(kind: str, error: Exception) -> None:
     text = f"PyTorch {sys.modules['torch'].__version__} does not count its memory on {kind} ({error})"
     warn_once(("PyTorch's memory", kind), f"{text}, so it is not shown. Update PyTorch.")
-
-
-def sparse_parts(tensor: Any) -> list[Any]:
-    """Return the dense tensors that make up a sparse tensor. Empty for another tensor."""
-    torch: Any = sys.modules["torch"]
-    if tensor.layout == torch.sparse_coo:  # its public methods raise an error unless it is coalesced
-        parts = [private_of(tensor, f"torch:Tensor.{name}") for name in ("_indices", "_values")]
-        if None in parts:
-            return [tensor.indices(), tensor.values()] if tensor.is_coalesced() else []
-        return [part() for part in parts]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    return []
 
 
 def type_and_shape(tensor: Any) -> str:

@@ -45,6 +45,7 @@ class Copies:
         self._framework, self._target = framework, device
         self._arrays: list[tuple[Any, int]] = []  # each with its size in bytes
         self._memory: set[Hashable] = set()  # keys of the counted memory
+        self.shrinkable = 0  # bytes that an object's own `to` can make fewer, so that they may fit after all
         self.new: dict[int, Any] = {}  # the replacement of an array, by its id
 
     def add(self, arrays: Sequence[Any], variable: Variable) -> None:

@@ -180,9 +180,9 @@ def _attempt(plan: Plan, stores: Mapping[str, Place], interrupts: list[int]) -> 
     """Copy the arrays, and put the copies in place. Return the reason of a failure, or None."""
     copied = 0
     try:
-        if (free := plan.free) is not None and plan.nbytes > free:
+        if (free := plan.free) is not None and plan.least > free:
             return (
-                f"{size_text(plan.nbytes)} do not fit on {plan.device_text}, where {size_text(free)} are "
+                f"{size_text(plan.least)} do not fit on {plan.device_text}, where {size_text(free)} are "
                 "free. Nothing was changed. Move fewer, or free memory with %gpu_free"
             )
         for transfer in plan.transfers.values():
@@ -232,7 +232,7 @@ def _report(plan: Plan, *, is_dry: bool) -> list[str]:
     if not is_dry:
         return [*table, f"{size} moved to {device}."]
     free = plan.free
-    verb = "would move to" if free is None or plan.nbytes <= free else "do not fit on"
+    verb = "would move to" if free is None or plan.least <= free else "do not fit on"
     left = "an unknown amount is" if free is None else f"{size_text(free)} are"
     return [*table, f"{size} {verb} {device}, where {left} free. Nothing was changed."]
 

@@ -236,6 +236,11 @@ class Plan:
         return sum(variable.nbytes for variable in self.variables)
 
     @property
+    def least(self) -> int:
+        """The bytes that the move needs at least: a weight that is quantized on its way needs fewer."""
+        return self.nbytes - sum(transfer.shrinkable for transfer in self.transfers.values())
+
+    @property
     def free(self) -> int | None:
         """The free bytes on the device: the least that a framework can allocate. None: unknown."""
         asked = filter(self._can_ask, self.transfers)

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.private import private, private_of
 from gpu_magic.frameworks.pytorch import type_and_shape
+from gpu_magic.frameworks.torch_objects import has_own, is_wrapper, nbytes_of
 from gpu_magic.move.copies import Copies, Variable
+from gpu_magic.objects.memory import holdings_in
+from gpu_magic.objects.parts import attributes_of_tensor
+from gpu_magic.objects.walk import Walker, tensors_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from gpu_magic.frameworks.base import Framework
     from gpu_magic.frameworks.target import LogicalDevice
@@ -57,7 +61,8 @@ class Tensors(Copies):
         self._alone: list[Any] = []
         self._computed: list[Any] = []
         self._numpy: list[tuple[Any, Any]] = []  # an array, and the tensor over it
-        self._objects: list[tuple[Any, set[Any]]] = []  # an object, and its devices
+        self._objects: list[tuple[Any, set[Any], Variable]] = []  # an object, its devices, its variable
+        self._counted: set[Hashable] = set()  # keys of the memory of such objects
         self._with_grad: list[tuple[Any, Any]] = []
 
     def add(self, arrays: Sequence[Any], variable: Variable) -> None:
@@ -78,9 +83,7 @@ class Tensors(Copies):
                 continue
             if device != origin:
                 if device.type == "meta":
-                    raise PlacementError(
-                        f"{type_and_shape(obj)} is on the meta device and has no data to move."
-                    )
+                    raise PlacementError(_no_data(obj))
                 variable.origins.add(str(origin := device))
             variable.arrays += 1
             if obj.grad_fn is not None:
@@ -91,15 +94,25 @@ class Tensors(Copies):
                 self._with_grad.append((obj, grad))
                 pending.append(grad)
         computed = self._computed[known:]  # a view needs no memory if its leaf moves
-        variable.nbytes += sum(one.nbytes for one in computed if self._leaf_of(one) is None)
+        variable.nbytes += sum(nbytes_of(one) for one in computed if self._leaf_of(one) is None)
 
     def add_object(self, obj: Any, arrays: Sequence[Any], variable: Variable) -> None:
-        self._objects.append((obj, {tensor.device for tensor in arrays}))
+        self._objects.append((obj, {tensor.device for tensor in arrays}, variable))
         for tensor in arrays:
-            if tensor.device != self._device:
-                variable.arrays += 1
-                variable.nbytes += _nbytes(tensor)
-                variable.origins.add(str(tensor.device))
+            key = tuple(one.key for one in self._framework.holdings(tensor))
+            if tensor.device == self._device or key in self._counted:
+                continue
+            if tensor.device.type == "meta":
+                raise PlacementError(_no_data(tensor))
+            self._counted.add(key)
+            variable.arrays += 1
+            variable.nbytes += (nbytes := nbytes_of(tensor))
+            variable.origins.add(str(tensor.device))
+            if tensor is obj and tensor.is_floating_point():  # its own `to` can quantize it
+                self.shrinkable += nbytes
+        if issubclass(type(obj), self._torch.Tensor) and obj.is_leaf and obj.grad is not None:
+            self._with_grad.append((obj, obj.grad))
+            self.add([obj.grad], variable)
 
     def _add_leaf(self, tensor: Any) -> int:
         """Decide how to copy a leaf, and return the bytes that it adds."""
@@ -107,7 +120,7 @@ class Tensors(Copies):
         if tensor.requires_grad or isinstance(tensor, torch.nn.Parameter):
             self._kept[id(tensor)] = tensor
         is_plain = kind is torch.nn.Parameter or kind is torch.Tensor
-        is_odd = not is_plain and (_is_wrapper(tensor) or torch.nn.parameter.is_lazy(tensor))
+        is_odd = not is_plain and (is_wrapper(kind) or torch.nn.parameter.is_lazy(tensor))
         # Quantized and nested tensors are not just views of a storage. `is_neg`: negated on reading.
         if (
             is_odd
@@ -117,7 +130,7 @@ class Tensors(Copies):
             or tensor.is_neg()
         ):
             self._alone.append(tensor)
-            return _nbytes(tensor)
+            return nbytes_of(tensor)
         storage, nbytes = tensor.untyped_storage(), tensor.nbytes
         total, offset = storage.nbytes(), tensor.storage_offset()
         # Empty storages have no address, and each can be resized later. So their key is the tensor's id.
@@ -167,20 +180,61 @@ class Tensors(Copies):
                 new = self._copied[id(tensor)] = tensor.data.to(self._device)
                 if id(tensor) not in self._kept:
                     self.new[id(tensor)] = new
-                yield _nbytes(tensor)
+                yield nbytes_of(tensor)
         with torch.inference_mode(mode=False), torch.enable_grad():
             for tensor in self._computed:  # the copy joins the graph
                 if self._leaf_of(tensor) is None:
                     self.new[id(tensor)] = tensor.to(self._device)
-                    yield tensor.nbytes
+                    yield nbytes_of(tensor)
         for array, tensor in self._numpy:
             self.new[id(array)] = self.new[id(tensor)]
-        for obj, devices in self._objects:
+        yield from self._copy_objects()
+
+    def _copy_objects(self) -> Iterator[int]:
+        """Call the own `to` of objects and tensors that move themselves."""
+        for obj, devices, variable in self._objects:
+            if issubclass(type(obj), self._torch.Tensor):
+                yield self._copy_by_own_to(obj, variable)
+                continue
             self._undo.callback(_move_back, obj, devices, dict(vars(obj)))
             moved = obj.to(self._device)
             if moved is not None and moved is not obj:
                 self.new[id(obj)] = moved
             yield 0
+
+    def _copy_by_own_to(self, tensor: Any, variable: Variable) -> int:
+        """Call a tensor's own `to`, which can quantize it, and do with the result as `nn.Module.to` does.
+
+        A parameter stays the same object, with the new data. Its `to` can also change it, what it keeps, and
+        the layer that it refers to.
+        """
+        held = Walker()
+        for _ in held.walk(attributes_of_tensor(tensor).children):
+            pass
+        objects = [tensor, *vars(tensor).values(), *held.visited.values()]
+        attributes = [(one, getattr(one, "__dict__", None)) for one in objects]
+        before = [(one, dict(there)) for one, there in attributes if isinstance(there, dict)]
+        old, nbytes = tensor.data, self._memory_of(tensor)
+        self._undo.callback(_put_back_tensor, tensor, old, before)
+        is_kept = tensor.is_leaf and (tensor.requires_grad or isinstance(tensor, self._torch.nn.Parameter))
+        with self._torch.set_grad_enabled(not is_kept):  # the copy of a computed tensor joins the graph
+            moved = tensor.to(self._device)
+        if not is_kept:
+            self.new[id(tensor)] = moved
+        elif moved is not tensor:
+            tensor.data = moved.data
+            kept, plain = vars(tensor), self._torch.Tensor
+            # Of an 8-bit weight, the data and their scale, until its layer has taken them.
+            inner = [name for name, one in vars(moved).items() if isinstance(one, plain)]
+            kept.update({name: vars(moved)[name] for name in inner if isinstance(kept.get(name), plain)})
+        now = self._memory_of(moved)
+        variable.nbytes += now - nbytes
+        return now
+
+    def _memory_of(self, tensor: Any) -> int:
+        """Return the bytes of a tensor and of what it keeps. Views of one storage count once."""
+        found = holdings_in((one, self._framework) for one in tensors_of(tensor))
+        return sum(one.nbytes for one in found.values())
 
     def _copy_span(self, span: _Span) -> int:
         """Copy a part of a storage, and create the same tensors in the copy."""
@@ -259,7 +313,7 @@ class Tensors(Copies):
         parameter = self._torch.nn.Parameter
         for key, tensor in self._kept.items():
             try:
-                if type(tensor) is not parameter and _is_wrapper(tensor):
+                if type(tensor) is not parameter and is_wrapper(type(tensor)):
                     raise RuntimeError  # noqa: TRY301 - as below
                 old, grad = tensor.data, tensor.grad
                 tensor.data = self._copied[key]
@@ -300,26 +354,26 @@ class Tensors(Copies):
     def update_modules(self, objects: Iterable[Any]) -> None:
         """Call `to` of modules with their own `to` or `_apply`, because they remember their device.
 
-        Their tensors are already on the device, so the calls move nothing. PyTorch's own `to` does not call
-        `to` of inner modules, so errors of inner modules are ignored here. The weights of each RNN become one
-        block, as cuDNN needs it. If that does not fit, PyTorch does it at every call, and warns.
+        Their tensors are already on the device, so the calls move nothing. PyTorch's own `to` calls only
+        `_apply` of inner modules, so errors of an inner `to` are ignored here. The weights of each RNN become
+        one block, as cuDNN needs it. If that does not fit, PyTorch does it at every call, and warns.
         """
         nn = self._torch.nn
         modules = [obj for obj in objects if issubclass(type(obj), nn.Module)]
         methods = ["to"] + ["_apply"] * (private("torch.nn:Module._apply") is not None)
-        own = {cls for cls in set(map(type, modules)) if any(_has_own(cls, name) for name in methods)}
+        own = {cls for cls in set(map(type, modules)) if any(has_own(cls, name) for name in methods)}
         inner = {id(child) for module in modules for child in nn.Module.children(module)} if own else ()
         future = self._torch.__future__
         overwrites = future.get_overwrite_module_params_on_conversion()
         for module in modules:
-            if type(module) in own:
+            if type(module) in own or "to" in vars(module):
                 before = [(one, dict(vars(one))) for one in nn.Module.modules(module)]
                 self._undo.callback(_restore, before)
                 future.set_overwrite_module_params_on_conversion(False)  # keep the optimizer's parameters
                 try:
                     module.to(self._device)
                 except Exception:
-                    if id(module) not in inner:
+                    if id(module) not in inner or has_own(type(module), "_apply"):
                         raise
                 finally:
                     future.set_overwrite_module_params_on_conversion(overwrites)
@@ -349,15 +403,13 @@ def _restore(before: Sequence[tuple[Any, dict[str, Any]]]) -> None:
         vars(obj).update(attributes)
 
 
-def _has_own(cls: type, method: str) -> bool:
-    """Return whether a module's method is not PyTorch's, but the user's or another package's."""
-    owner = next((base for base in cls.__mro__ if method in vars(base)), None)
-    return owner is not None and owner.__module__.partition(".")[0] != "torch"
+def _put_back_tensor(tensor: Any, data: Any, before: Sequence[tuple[Any, dict[str, Any]]]) -> None:
+    tensor.data = data
+    _restore(before)
 
 
-def _is_wrapper(tensor: Any) -> bool:
-    """Return whether a tensor only wraps other tensors, like DTensor or torchao's."""
-    return hasattr(type(tensor), "__tensor_flatten__")
+def _no_data(tensor: Any) -> str:
+    return f"{type_and_shape(tensor)} is on the meta device and has no data to move."
 
 
 def _over_numpy(torch: Any, array: Any) -> Any:
@@ -371,10 +423,6 @@ def _over_numpy(torch: Any, array: Any) -> Any:
             return torch.from_numpy(array)
         except TypeError:
             raise PlacementError(f"PyTorch has no {array.dtype} tensors.") from None
-
-
-def _nbytes(tensor: Any) -> int:
-    return int(tensor.nbytes) if tensor.layout == sys.modules["torch"].strided else 0
 
 
 def _tensor_over(torch: Any, storage: Any, dtype: Any, offset: int, size: Any, stride: Any) -> Any:  # noqa: PLR0917

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PLAIN",
+    "attributes_of_tensor",
     "class_of",
     "has_own_tables",
     "keeps",
@@ -244,6 +245,9 @@ def parts_of_torch(obj: Any, to: LogicalDevice | None, stays: set[int]) -> Compo
                 states = [obj.state[one] for one in group["params"] if one in obj.state]
                 stays.update(id(state.get("step")) for state in states if isinstance(state, dict))
                 stays.update(id(value) for name, value in group.items() if name != "params")
+        # The driver moves the paged states of bitsandbytes, whose own `Optimizer8bit.to_gpu` leaves them.
+        found = [one for state in obj.state.values() if isinstance(state, dict) for one in state.values()]
+        stays.update(id(one) for one in found if getattr(one, "is_paged", False))
     modules, of_distributions = torch.nn.Module | torch.optim.Optimizer, torch.distributions
     if issubclass(kind, modules | of_distributions.Distribution | of_distributions.Transform):
         return stored_attributes(obj)
@@ -303,12 +307,21 @@ def _put_in_module(module: Any, old: Sequence[Any], new: Sequence[Any]) -> None:
                     mapping[name] = value
 
 
+def attributes_of_tensor(obj: Any) -> Components:
+    """Return what a tensor of a subclass keeps as attributes: the state of a quantized weight, for example.
+
+    Modules are left out, because a weight can refer to the layer that has it.
+    """
+    held = stored_attributes(obj).children
+    return Components([one for one in held if not isinstance(one, sys.modules["torch"].nn.Module)])
+
+
 def parts_of_tensor(obj: Any) -> Components | None:
     """Return the dense tensors that make up a sparse tensor. None for another tensor."""
     torch: Any = sys.modules["torch"]
     if obj.layout is torch.strided or obj.requires_grad:
         return None
-    from gpu_magic.frameworks.pytorch import sparse_parts  # only for PyTorch
+    from gpu_magic.frameworks.torch_objects import sparse_parts  # only for PyTorch
 
     if obj.layout == torch.sparse_coo:
         make = partial(torch.sparse_coo_tensor, is_coalesced=obj.is_coalesced())

@@ -16,6 +16,7 @@ from gpu_magic.errors import warn_once
 from gpu_magic.frameworks import imported
 from gpu_magic.objects.parts import (
     PLAIN,
+    attributes_of_tensor,
     class_of,
     has_own_tables,
     keeps,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from gpu_magic.frameworks.base import Components, Framework
     from gpu_magic.frameworks.target import LogicalDevice
 
-__all__ = ["Budget", "Node", "Walker", "collection_paused", "warn_of_unread"]
+__all__ = ["Budget", "Node", "Walker", "collection_paused", "tensors_of", "warn_of_unread"]
 
 _VARIABLE_SHARE = 4  # a variable may use a quarter of the rest, so that later variables get some
 _ALWAYS_SEARCHED = 256  # objects of each variable
@@ -115,6 +116,7 @@ class Node(NamedTuple):
 
 _VISITED, _NUMPY, _COMPOSITE, _DATA = Node("visited"), Node("array"), Node("composite"), Node("data")
 _FOREIGN = Node("unmoved")  # of another package, whose objects are searched one by one
+_OWN_TO = Node("self-moving")  # a tensor with its own `to`
 _KEEPER = Node("unmoved")  # what it keeps is found, but cannot be replaced
 _ERROR = Node("unmoved", reason="An error keeps the variables of functions, which cannot be moved.")
 _Read = tuple[Node | None, "Components | None"]
@@ -241,13 +243,20 @@ class Walker:
             return self._read_foreign(obj, cls, is_closed=parts is None)
         if node is None or obj is self._skipped or id(obj) in self.stays:
             return None, None
+        reason = ""
+        if node is _OWN_TO:
+            return Node("self-moving", self._torch, arrays=tensors_of(obj)), None
+        if self._moves and node.kind == "composite" and node.framework is not None:
+            reason = node.framework.bound(obj)
+        if reason:
+            return Node("unmovable", reason=reason), None
         components = None if parts is None else parts(obj)
         if node is _KEEPER:
             if not self._moves:
                 return _COMPOSITE, components
             is_empty = components is None or not self._not_plain(components.children)
             return (None if is_empty else node), None
-        is_sparse = components is not None and node.kind == "array" and node is not _NUMPY
+        is_sparse = self._moves and components is not None and node.kind == "array" and node is not _NUMPY
         return (_COMPOSITE if is_sparse else node), components
 
     def _type_of(self, obj: Any, cls: type) -> _Type:  # noqa: C901, PLR0912 - one branch for each kind
@@ -259,8 +268,7 @@ class Walker:
             if self._moves and (reason := framework.unmovable(cls)):
                 return Node("unmovable", reason=reason), None
             if framework.is_array(cls):
-                sparse = parts_of_tensor if _is_torch(framework) else None
-                return Node("array", framework), sparse if self._moves else None
+                return self._type_of_array(framework, cls)
         if issubclass(cls, BaseException) and not self._moves:
             return _COMPOSITE, parts_of_error
         for framework, parts in frameworks.items():
@@ -296,6 +304,18 @@ class Walker:
             return _FOREIGN, read
         return _DATA if read else None, read
 
+    def _type_of_array(self, framework: Framework, cls: type) -> _Type:
+        """Return the kind of a type of arrays."""
+        if not _is_torch(framework):
+            return Node("array", framework), None
+        from gpu_magic.frameworks.torch_objects import has_own, is_wrapper  # only for PyTorch
+
+        if is_wrapper(cls):  # moves as a whole, and the framework finds its inner tensors
+            return Node("array", framework), None
+        if self._moves and has_own(cls, "to"):
+            return _OWN_TO, None
+        return Node("array", framework), parts_of_tensor if self._moves else attributes_of_tensor
+
     def _read_foreign(self, obj: Any, cls: type, *, is_closed: bool) -> _Read:
         """Return the kind of an object of another package (a pipeline, a cache) for a move.
 
@@ -306,7 +326,7 @@ class Walker:
         has_to, is_more = callable(getattr(cls, "to", None)), False
         inner.searched_for = _is_torch if has_to else None  # then all its tensors count
         for one, node, _ in inner.walk([getattr(obj, "__dict__", {})]):
-            is_model = node.framework is not None
+            is_model = node.framework is not None and node.kind != "array"
             is_more = is_more or is_model or (node.kind == "data" and hasattr(type(one), "to"))
         arrays = [(one, framework) for one, framework in inner.arrays if framework is not None]
         torch = next((framework for _, framework in arrays if _is_torch(framework)), None)
@@ -317,6 +337,14 @@ class Walker:
             return None, None
         is_more = is_more or has_to or inner._has_opaque or bool(budget.unfinished)
         return (_FOREIGN, None) if is_more else (_DATA, stored_attributes(obj))
+
+
+def tensors_of(tensor: Any) -> list[Any]:
+    """Return a tensor with its own `to`, and the tensors that it keeps as attributes."""
+    inner = Walker()
+    for _ in inner.walk(attributes_of_tensor(tensor).children):
+        pass
+    return [tensor, *(one for one, framework in inner.arrays if _is_torch(framework))]
 
 
 def warn_of_unread(obj: object, error: Exception) -> None:

@@ -94,22 +94,30 @@ def test_kinds():
 if ELSEWHERE:
 
     class Quantizing(nn.Parameter):
-        def to(self, *args, **kwargs):  # as bitsandbytes' 4-bit weights, which change themselves in it
-            self.data = self.data.to(torch.int8)
+        def to(self, device, *_):  # as bitsandbytes' 4-bit weights, which change themselves in it
+            self.scale = self.data.abs().max().to(device)
+            self.data = (self.data / self.data.abs().max() * 127).to(device, torch.int8)
             return self
 
 
-@gives([True, ["torch.float32"] * 2, "pretend:0"])
+@gives([True, "torch.float32", True, False, True, "torch.int8", ["pretend:0"], True])
 def test_a_parameter_with_its_own_to():
-    """Copies are made without it, because what it does to the parameter cannot be undone."""
+    """It does what it does in `nn.Module.to`, and all of that is undone after a failure."""
     net = nn.Linear(2, 2)
-    net.weight = weight = Quantizing(net.weight.detach())
-    pretend_native.fail_after(2)
-    found = ["ran out of memory" in placement_error(to_gpu, net, 0), [weight.dtype]]
+    net.weight = weight = Quantizing(net.weight.detach(), requires_grad=False)
+    before = weight.data.clone()
+    pretend_native.fail_after(3)
+    found = ["ran out of memory" in placement_error(to_gpu, net, 0), weight.dtype]
+    found += [torch.equal(weight.data, before), hasattr(weight, "scale")]
     pretend_native.fail_after(0)
     to_gpu(net, 0)
-    found[1].append(net.weight.dtype)
-    return [*found, net.weight.device if net.weight is weight else None]
+    others = Quantizing(before, requires_grad=False)
+    other = nn.Linear(2, 2)
+    other.weight = others
+    other.to("pretend:0")
+    is_equal = torch.equal(weight.data.cpu(), others.data.cpu())
+    devices = devices_of([*net.parameters(), weight.scale])
+    return [*found, net.weight is weight, weight.dtype, devices, is_equal]
 
 
 def numpy_arrays(device):

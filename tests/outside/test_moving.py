@@ -1,0 +1,317 @@
+"""Objects of other packages that move by their own rules, which `to_gpu` follows, or else refuses to move them."""
+
+from __future__ import annotations
+
+from tests.programs.errors import placement_error
+from tests.programs.runner import ELSEWHERE, gives
+
+if ELSEWHERE:
+    import copy
+    import logging
+    import tempfile
+    import warnings
+
+    import accelerate
+    import bitsandbytes as bnb
+    import peft
+    import pretend_native
+    import torch
+    import torchao.quantization as ao
+    from torch import distributed, nn
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.masked import masked_tensor
+    from torch.nn.utils import parametrizations, prune
+
+    from gpu_magic import devices_of, to_gpu
+    from gpu_magic.move.move import move_variables
+    from gpu_magic.text import size_text
+    from tests.programs.reached import devices_of as devices_reached
+
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+
+WIDTH = 64
+
+
+def net(*layers):
+    return nn.Sequential(*layers, nn.Linear(WIDTH, WIDTH))
+
+
+def four_bit(**options):
+    return bnb.nn.Linear4bit(WIDTH, WIDTH, compute_dtype=torch.float32, quant_type="nf4", **options)
+
+
+def eight_bit():
+    return bnb.nn.Linear8bitLt(WIDTH, WIDTH, bias=False, has_fp16_weights=False)
+
+
+def tied():
+    one, other = four_bit(), four_bit()
+    other.weight = one.weight
+    return net(one, other)
+
+
+def by_torchao(config):
+    model = net(nn.Linear(WIDTH, WIDTH)).eval()
+    ao.quantize_(model, config)
+    return model
+
+
+def adapted(layer, **options):
+    config = peft.LoraConfig(r=4, target_modules=["0"], init_lora_weights=False, **options)
+    return peft.get_peft_model(net(layer), config).eval()
+
+
+def sharded():
+    mesh, model = cpu_mesh(), net(nn.Linear(WIDTH, WIDTH))
+    fully_shard(model[0], mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def pruned():
+    layer = nn.Linear(WIDTH, WIDTH)
+    prune.l1_unstructured(layer, "weight", 0.5)
+    return net(layer)
+
+
+def cpu_mesh():
+    if not distributed.is_initialized():
+        file = tempfile.NamedTemporaryFile(delete=False)  # noqa: SIM115 - the group uses it until the end
+        distributed.init_process_group("gloo", init_method=f"file://{file.name}", rank=0, world_size=1)
+    return init_device_mesh("cpu", (1,))
+
+
+def made(name):
+    torch.manual_seed(0)
+    return MAKERS[name]()
+
+
+if ELSEWHERE:
+    MAKERS = {
+        "4-bit": lambda: net(four_bit()),
+        "4-bit without nested statistics": lambda: net(four_bit(compress_statistics=False)),
+        "4-bit, quantized": lambda: net(four_bit()).to("npu:0"),
+        "4-bit, tied": tied,
+        "4-bit, a copy": lambda: copy.deepcopy(net(four_bit())),
+        "4-bit, a weight": lambda: four_bit().weight,
+        "8-bit": lambda: net(eight_bit()),
+        "8-bit embedding": lambda: bnb.nn.modules.Embedding8bit(WIDTH, WIDTH),
+        "LoRA": lambda: adapted(nn.Linear(WIDTH, WIDTH)),
+        "DoRA": lambda: adapted(nn.Linear(WIDTH, WIDTH), use_dora=True),
+        "LoRA over 4-bit": lambda: adapted(four_bit()),
+        "torchao": lambda: by_torchao(ao.Int8WeightOnlyConfig(version=2)),
+        "torchao, dynamic": lambda: by_torchao(ao.Int8DynamicActivationInt8WeightConfig(version=2)),
+        "fully_shard": sharded,
+        "pruned": pruned,
+        "weight_norm": lambda: net(parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH))),
+        "spectral_norm": lambda: net(parametrizations.spectral_norm(nn.Linear(WIDTH, WIDTH))).eval(),
+    }
+
+
+def outputs(model):
+    """Return what a model computes, or the weight itself."""
+    if not isinstance(model, nn.Module):
+        return model.data.cpu()
+    device = next(model.parameters()).device
+    is_embedding = isinstance(model, nn.Embedding)
+    x = torch.arange(3) if is_embedding else torch.arange(2.0 * WIDTH).reshape(2, WIDTH) / WIDTH - 1
+    return model(x.to(device)).detach().cpu()
+
+
+def kinds(model):
+    """Return the types, dtypes and devices of the parameters and buffers."""
+    found = (
+        [*model.named_parameters(), *model.named_buffers()] if isinstance(model, nn.Module) else [("", model)]
+    )
+    return {name: (type(one), one.dtype, one.device, one.requires_grad) for name, one in found}
+
+
+NAMES = [
+    *("4-bit", "4-bit without nested statistics", "4-bit, quantized", "4-bit, tied", "4-bit, a copy"),
+    *("4-bit, a weight", "8-bit", "8-bit embedding", "LoRA", "DoRA", "LoRA over 4-bit", "torchao"),
+    *("torchao, dynamic", "fully_shard", "pruned", "weight_norm", "spectral_norm"),
+]
+
+
+@gives({name: [True, True, True, ["npu:1"]] for name in NAMES}, on="npu")
+def test_a_move_ends_as_the_object_s_own_to():
+    """The same types, dtypes, devices and results, and the same parameters as before."""
+    found = {}
+    for name in NAMES:
+        ours, own = made(name), made(name).to("npu:1")
+        before = [*ours.parameters()] if isinstance(ours, nn.Module) else [ours]
+        moved = to_gpu(ours, 1)
+        after = [*moved.parameters()] if isinstance(moved, nn.Module) else [moved]
+        is_same = all(one is other for one, other in zip(before, after, strict=True))
+        devices = [*devices_of(moved)]
+        found[name] = [
+            kinds(moved) == kinds(own),
+            torch.equal(outputs(moved), outputs(own)),
+            is_same,
+            devices,
+        ]
+    return found
+
+
+@gives([[["npu:1"], True], [["npu:1"], True], [["cpu"], True], [["npu:1"], True]], on="npu")
+def test_quantized_weights_and_their_state_go_to_and_fro():
+    """Also that of an 8-bit layer that has not run, which PyTorch's own `to` of a model leaves behind."""
+    torch.manual_seed(0)
+    model = net(four_bit(), eight_bit()).to("npu:0")
+    torch.manual_seed(0)
+    before = outputs(net(four_bit(), eight_bit()).to("npu:0"))
+    quantized = net(four_bit()).to("cpu")
+    right, copied = outputs(quantized), copy.deepcopy(quantized)  # whose weight has a state of its own
+    to_gpu(copied, 1)
+    held = [copied[0].weight.data, vars(copied[0].weight)["quant_state"]]
+    found = [[devices_reached(held), torch.allclose(outputs(copied), right, atol=1e-5)]]
+    for device in (1, "cpu", 1):
+        to_gpu(model, device)
+        held = [
+            *model.parameters(),
+            vars(model[0].weight)["quant_state"],
+            vars(model[1].weight),
+            model[1].state,
+        ]
+        found.append([devices_reached(held), torch.allclose(outputs(model), before, atol=1e-2)])
+    return found
+
+
+@gives(["no", True, None, False, {"cpu": 33024}, "no", ["npu:0"], True], on="npu")
+def test_what_a_weight_s_own_to_has_changed_is_undone():
+    class Failing(nn.Sequential):
+        def _apply(self, *_args, **_options):
+            raise RuntimeError("no")
+
+    model = Failing(four_bit(), eight_bit())
+    before = [one.detach().clone() for one in model.parameters()]
+    found = [
+        str(placement_error(to_gpu, nn.Sequential(model), 1))[-2:]
+    ]  # as `nn.Module.to`, which calls it, too
+    found.append(all(map(torch.equal, model.parameters(), before)))
+    found += [model[0].quant_state, model[0].weight.bnb_quantized, devices_of(model)]
+    inner = nn.Sequential(four_bit(), eight_bit()).to("npu:0")
+    right = outputs(inner)
+    found.append(str(placement_error(to_gpu, Failing(*inner), 1))[-2:])
+    return [*found, devices_reached(inner), torch.equal(outputs(inner), right)]
+
+
+REMOVE = "First type: accelerate.hooks.remove_hook_from_module(model, recurse=True)"
+ON_TWO = f"Hooks of accelerate run this Sequential on npu:0 and npu:1. {REMOVE}"
+OFFLOADED = (
+    f"Hooks of accelerate run this Sequential on npu:0, with weights offloaded to the CPU or a disk. {REMOVE}"
+)
+
+
+@gives(
+    [
+        *([ON_TWO, True, "npu:2"], [OFFLOADED, True, "npu:2"], [OFFLOADED, True, "npu:2"]),
+        *([OFFLOADED.replace("Sequential", "Linear"), True, "npu:2"], [None, "npu:2"], [None, "npu:0"]),
+    ],
+    on="npu",
+)
+def test_a_module_that_hooks_place_is_refused_until_they_are_removed():
+    def plain():
+        torch.manual_seed(0)
+        return net(nn.Linear(WIDTH, WIDTH))
+
+    dispatch, x, found = accelerate.dispatch_model, torch.ones(1, WIDTH), []
+    first = torch.device("npu:0")
+    offloaded = accelerate.cpu_offload(plain(), first)
+    for model in (
+        dispatch(plain(), {"0": 0, "1": 1}),
+        dispatch(plain(), {"0": 0, "1": "cpu"}, main_device=0),
+        dispatch(plain(), {"0": 0, "1": "disk"}, main_device=0, offload_dir=tempfile.mkdtemp()),
+        offloaded,
+    ):
+        before = [(one, one.device) for one in model.parameters()]
+        said = placement_error(to_gpu, [model], 2)
+        after = [(one, one.device) for one in model.parameters()]
+        is_same = all(
+            one is other and at == now for (one, at), (other, now) in zip(before, after, strict=True)
+        )
+        accelerate.hooks.remove_hook_from_module(model, recurse=True)
+        found.append([said, is_same, to_gpu(model, 2)(x.to("npu:2")).device])
+    whole = dispatch(plain(), {"": 0})  # on one device, without hooks
+    hooked = dispatch(plain(), {"": 0}, force_hooks=True)
+    for model, device in ((whole, 2), (hooked, 0)):  # the latter is there already
+        found.append([placement_error(to_gpu, model, device), model[0].weight.device])
+    return found
+
+
+if ELSEWHERE:
+
+    class Logged(torch.Tensor):
+        """What PyTorch's documentation calls a wrapper, with a slot."""
+
+        __slots__ = ("elem",)
+
+        @staticmethod
+        def __new__(cls, elem):
+            made = torch.Tensor._make_wrapper_subclass(cls, elem.size(), dtype=elem.dtype, device=elem.device)
+            made.elem = elem
+            return made
+
+        @classmethod
+        def __torch_dispatch__(cls, func, _types, args=(), kwargs=None):
+            given = [one.elem if isinstance(one, cls) else one for one in args]
+            return cls(func(*given, **(kwargs or {})))
+
+
+@gives(
+    {
+        "torchao": [4096 + 9 * WIDTH, 4096 + 9 * WIDTH, "npu:1"],
+        "DTensor": [4 * 64, 4 * 64, "npu:1"],
+        "jagged": [4 * 18 + 8 * 3, 4 * 18 + 8 * 3, "npu:1"],
+        "masked": [4 * 3 + 3, 4 * 3 + 3, "npu:1"],
+        "a slot": [4 * 8, 4 * 8, "npu:1"],
+    },
+    on="npu",
+)
+def test_bytes_of_a_tensor_are_those_of_its_inner_tensors():
+    """On the CPU, after a move, and in the room that the move needs."""
+    layer = nn.Linear(WIDTH, WIDTH)
+    ao.quantize_(layer, ao.Int8WeightOnlyConfig(version=2))
+    ragged = [torch.ones(2, 3), torch.ones(4, 3)]
+    found = {
+        "torchao": layer,
+        "DTensor": distribute_tensor(torch.ones(8, 8), cpu_mesh(), [Shard(0)]),
+        "jagged": torch.nested.nested_tensor(ragged, layout=torch.jagged),
+        "masked": masked_tensor(torch.ones(3), torch.tensor([True, False, True])),
+        "a slot": Logged(torch.ones(8)),
+    }
+    for name, one in found.items():
+        here = devices_of(one)["cpu"]
+        moved = to_gpu(one, 1)
+        ((device, there),) = devices_of(moved).items()
+        found[name] = [here, there, device]
+    return found
+
+
+@gives(["cpu", "npu:1", "npu:1"], on="npu")
+def test_states_that_the_driver_moves_stay():
+    """Those of bitsandbytes' paged optimizers: `get_paged` gives such tensors."""
+    model = nn.Linear(512, 256)
+    optimizer = bnb.optim.AdamW8bit(model.parameters())
+    model(torch.ones(1, 512)).sum().backward()
+    optimizer.step()
+    state = optimizer.state[model.weight]
+    state["state1"].is_paged = True
+    to_gpu((model, optimizer), 1)
+    return [state[name].device for name in ("state1", "state2")] + [model.weight.device]
+
+
+@gives([True, True, "npu:2", True], on="npu")
+def test_a_model_that_fits_only_quantized_is_not_refused():
+    layers, accelerator = 64, torch.accelerator
+    before = [nn.Sequential(*(four_bit(bias=False) for _ in range(layers))) for _ in range(2)]
+    to_gpu(before[0], 1)
+    peak = accelerator.max_memory_allocated("npu:1")
+    pretend_native.set_total(2, peak)
+    (said,) = move_variables({"model": before[1]}, (), "model", device="2")[1:]
+    right = f"{size_text(sum(devices_of(before[1]).values()))} moved to npu:2"
+    plain = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)))
+    is_refused = "do not fit" in placement_error(to_gpu, plain, 2)
+    return [peak < layers * 4 * WIDTH**2, said.startswith(right), before[1][0].weight.device, is_refused]
