@@ -25,7 +25,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gpu_magic.errors import FitError
 from gpu_magic.fit.users_code import Functions, Unfollowed, is_users_file, one_line, tensors_in
 from gpu_magic.frameworks.private import private, private_of
+from gpu_magic.frameworks.torch_objects import innermost
 from gpu_magic.interrupts import defer_interrupts
+from gpu_magic.objects.walk import Walker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -100,6 +102,7 @@ class TorchStep:
             raise FitError(
                 f"PyTorch {torch.__version__} has no fake tensors, so its steps cannot be predicted."
             )
+        _check_copies((function, args, kwargs))
         self._mode, self._dtype = mode(allow_non_fake_inputs=True), dtype
         self._counter = _Counter()
         memo: dict[int, Any] = {}
@@ -128,6 +131,7 @@ class TorchStep:
                     offset = one.storage_offset() - low
                     memo[id(one)].data = shared.as_strided(one.shape, one.stride(), offset)
         held += [one.grad for one in held if one.is_leaf and one.grad is not None]
+        held = [*_unwrapped(held)]
         self.present: Counter[int] = Counter()
         for low, high, views in _overlapping(held):
             if (device := views[0].device).type not in ("cpu", "meta"):
@@ -150,6 +154,8 @@ class TorchStep:
 
     def _fake(self, tensor: Any) -> Any:
         """Return a CPU tensor without data. Numbers stay, because optimizers read their step count."""
+        if hasattr(type(tensor), "__tensor_flatten__"):
+            return self._fake_wrapper(tensor)
         if type(tensor) not in _PLAIN:
             return self._mode.from_tensor(tensor, static_shapes=True)
         is_number = tensor.dim() == 0 and tensor.device == _CPU
@@ -159,6 +165,23 @@ class TorchStep:
             if is_number:
                 return torch.tensor(number, dtype=tensor.dtype, requires_grad=tensor.requires_grad)
             return torch.empty_like(tensor, dtype=dtype, device=_CPU, requires_grad=tensor.requires_grad)
+
+    def _fake_wrapper(self, tensor: Any) -> Any:
+        """Return the same wrapper around tensors without data, in their own dtypes.
+
+        `from_tensor` would keep a weak reference to the tensor, which then could not be moved.
+        """
+        names, context = tensor.__tensor_flatten__()
+        inner = {name: self._fake_inner(getattr(tensor, name)) for name in names}
+        new = type(tensor).__tensor_unflatten__(inner, context, tensor.size(), tensor.stride())
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        return torch.nn.Parameter(new, tensor.requires_grad) if is_parameter else new
+
+    def _fake_inner(self, tensor: Any) -> Any:
+        if hasattr(type(tensor), "__tensor_flatten__"):
+            return self._fake_wrapper(tensor)
+        with self._mode:
+            return torch.empty_like(tensor, device=_CPU)
 
     def peak(self, size: int | None = None, until: float | None = None) -> dict[str, int]:
         """Return the bytes of each part at the peak, with a batch of `size`. Give up at `until`."""
@@ -221,6 +244,24 @@ class TorchStep:
                 yield
 
 
+def _check_copies(values: Any) -> None:
+    """Raise FitError for a tensor that copies itself: a quantized weight would copy its data."""
+    walker = Walker()
+    for _ in walker.walk(values):
+        pass
+    for kind in {type(one) for one, _ in walker.arrays if isinstance(one, torch.Tensor)}:
+        if kind.__deepcopy__.__module__.partition(".")[0] != "torch":
+            name = f"{kind.__name__} of {kind.__module__.partition('.')[0]}"
+            why = "copies its data itself, so the step cannot be predicted. To measure it: %%gpu_time"
+            raise FitError(f"{name} {why}")
+
+
+def _unwrapped(tensors: Any) -> Iterator[Any]:
+    """Yield the inner tensors of wrappers, and other tensors themselves."""
+    for one in tensors:
+        yield from innermost(one) if hasattr(type(one), "__tensor_flatten__") else (one,)
+
+
 def _overlapping(tensors: list[Any]) -> Iterator[tuple[int, int, list[Any]]]:
     """Yield tensors whose elements overlap in memory, with the first element of their storage and the end."""
     spans: dict[Any, list[tuple[int, int, Any]]] = {}
@@ -281,9 +322,10 @@ class _Counter(TorchDispatchMode):  # type: ignore[misc]
         self.label_gradients()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        del types
         if func is torch.ops.prim.device.default:  # two thirds of all calls
             return _CPU
+        if any(hasattr(one, "__tensor_flatten__") for one in types):  # its inner tensors come here
+            return NotImplemented
         self.between()
         if any(type(one) in (torch.Tensor, torch.nn.Parameter) and one.requires_grad for one in args):
             raise Unfollowed("it trains an object that cannot be copied (pass the model as an argument)")
@@ -306,7 +348,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[misc]
 
     def label(self, tensors: Any, part: str) -> None:
         """Set the part that the storages of some tensors belong to. Empty: they do not count."""
-        for found in filter(None, map(self._see, tensors)):
+        for found in filter(None, map(self._see, _unwrapped(tensors))):
             found.part = part
             found.born = found.born if part == "gradients" else 0
 

@@ -15,6 +15,7 @@ if ELSEWHERE:
     import bitsandbytes as bnb
     import peft
     import pretend_native
+    import pytest
     import torch
     import torchao.quantization as ao
     from torch import distributed, nn
@@ -24,7 +25,8 @@ if ELSEWHERE:
     from torch.masked import masked_tensor
     from torch.nn.utils import parametrizations, prune
 
-    from gpu_magic import devices_of, to_gpu
+    import gpu_magic
+    from gpu_magic import FitError, devices_of, to_gpu
     from gpu_magic.move.move import move_variables
     from gpu_magic.text import size_text
     from tests.programs.reached import devices_of as devices_reached
@@ -315,3 +317,14 @@ def test_a_model_that_fits_only_quantized_is_not_refused():
     plain = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)))
     is_refused = "do not fit" in placement_error(to_gpu, plain, 2)
     return [peak < layers * 4 * WIDTH**2, said.startswith(right), before[1][0].weight.device, is_refused]
+
+
+@gives([4 * 1024**2 + 1024**2 + 5 * 1024, "npu:1", True], on="npu")
+def test_a_step_of_a_quantized_model_is_predicted_and_the_model_can_move_afterwards():
+    """The parameters are the int8 weights, their scales and zero points, and the other layer."""
+    model = nn.Sequential(nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 1024, bias=False))
+    ao.quantize_(model[0], ao.Int8WeightOnlyConfig(version=2))
+    found = gpu_magic.fit(model, torch.ones(2, 1024), eval=True)
+    with pytest.raises(FitError) as caught:
+        gpu_magic.fit(net(four_bit()), torch.ones(2, WIDTH), eval=True)
+    return [found.parts["parameters"], model.to("npu:1")[0].weight.device, "Params4bit" in str(caught.value)]
