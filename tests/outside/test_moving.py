@@ -18,6 +18,7 @@ if ELSEWHERE:
     import pytest
     import torch
     import torchao.quantization as ao
+    import transformers
     from torch import distributed, nn
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -26,7 +27,7 @@ if ELSEWHERE:
     from torch.nn.utils import parametrizations, prune
 
     import gpu_magic
-    from gpu_magic import FitError, devices_of, to_gpu
+    from gpu_magic import FitError, devices_of, to_cpu, to_gpu
     from gpu_magic.move.move import move_variables
     from gpu_magic.text import size_text
     from tests.programs.reached import devices_of as devices_reached
@@ -289,6 +290,53 @@ def test_bytes_of_a_tensor_are_those_of_its_inner_tensors():
         moved = to_gpu(one, 1)
         ((device, there),) = devices_of(moved).items()
         found[name] = [here, there, device]
+    return found
+
+
+LOOPS = ["8-bit AdamW", "Adafactor", "Muon", "compiled", "compiled in place"]
+
+
+def loop(name):
+    """Return the state of a training loop, and its step, which returns a loss."""
+    torch.manual_seed(0)
+    model = base = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))
+    if name == "compiled":
+        model = torch.compile(base, backend="aot_eager")
+    elif name == "compiled in place":
+        base.compile(backend="aot_eager")
+    optimizer = {
+        "8-bit AdamW": lambda: bnb.optim.AdamW8bit(base.parameters(), min_8bit_size=WIDTH),
+        "Adafactor": lambda: transformers.Adafactor(base.parameters(), lr=1e-3, relative_step=False),
+        "Muon": lambda: torch.optim.Muon([base[0].weight, base[2].weight]),
+    }.get(name, lambda: torch.optim.AdamW(base.parameters(), amsgrad=True))()
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+    average = torch.optim.swa_utils.AveragedModel(base)
+    x = torch.randn(16, WIDTH)
+
+    def step():
+        loss = model(x.to(base[0].weight.device)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        average.update_parameters(base)
+        return loss.item()
+
+    return [model, optimizer, average], step, base
+
+
+@gives({name: [True, True, ["npu:1"], ["npu:1"]] for name in LOOPS}, on="npu")
+def test_training_goes_on_after_a_move():
+    """With the losses of a loop that has not moved, also back on the CPU."""
+    found = {}
+    for name in LOOPS:
+        (_, stay, _), (state, go, base) = loop(name), loop(name)
+        stay(), go()
+        to_gpu(state, 1)
+        on_gpu = [abs(stay() - go()) < 1e-3 for _ in range(2)]
+        devices = [sorted({str(one.device) for one in model.parameters()}) for model in (base, state[2])]
+        to_cpu(state)
+        found[name] = [all(on_gpu), abs(stay() - go()) < 1e-3, *devices]
     return found
 
 
