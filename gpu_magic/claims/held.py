@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from gpu_magic.claims.folder import LONGEST_NAME, PLACE, Access, Found, NoFolder, OwnFile, read_files
 from gpu_magic.devices.model import UNKNOWN, Claim, Unknown
-from gpu_magic.devices.processes import descends_from, is_this_process
+from gpu_magic.devices.processes import descends_from, is_this_process, notebook_here
 from gpu_magic.errors import NotFreeError
 from gpu_magic.text import shortened
 
@@ -302,7 +302,7 @@ def _withdraw(files: dict[str, OwnFile], uuids: Iterable[str], access: Access) -
 
 def _notebook() -> str:
     """Return the name of this process's notebook or script. Empty if there is none."""
-    name = PurePath(os.environ.get("JPY_SESSION_NAME") or sys.argv[0]).name
+    name = PurePath(notebook_here() or sys.argv[0]).name
     is_nameless = name in ("-", "-c", "-m", "__main__.py", "ipykernel_launcher.py")
     return "" if is_nameless else shortened(name, LONGEST_NAME)
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from gpu_magic.devices.problems import GpuProblem, Problem
 
 __all__ = [
+    "KERNEL",
     "UNKNOWN",
+    "WORKER",
     "Claim",
     "ComputeMode",
     "Counters",
@@ -50,6 +52,8 @@ _IDLE_FROM = 600  # seconds. Reading an output or getting a coffee is not idlene
 # The process that serves all MPS clients on a GPU. The driver also lists the clients (nvidia-smi's type M+C),
 # except on GPUs older than Volta, where the server holds their memory (CUDA MPS, "nvidia-cuda-mps-server").
 _MPS_SERVER = "nvidia-cuda-mps-server"
+# The names of a kernel of Python, and of a process of Python that has only been forked or spawned for work.
+KERNEL, WORKER = "ipykernel", "Python worker"
 
 
 class Unknown(enum.Enum):
@@ -134,6 +138,7 @@ class GpuProcess:
         The number that the driver gives. In a container this can be the host's number.
     name
         The script or module of a Python program, or else the program: `train.py`, `ipykernel`, `Xorg`.
+        `Python worker` for one that a kernel has forked, or that multiprocessing has started.
     owner
         The name of its user. UNKNOWN if this process cannot see it.
     memory
@@ -156,6 +161,10 @@ class GpuProcess:
         upper bound. UNKNOWN at the first reading.
     idle
         The same as of a claim. For a process without cells: for how long it was seen not to work.
+    folder
+        The path of the folder of a kernel whose notebook is unknown. Only for processes of the same user.
+    has_ended
+        Whether the driver lists it, but the system has no such process.
 
     """
 
@@ -170,6 +179,8 @@ class GpuProcess:
     age: int | Unknown = UNKNOWN
     work: int | Unknown = field(default=UNKNOWN, compare=False)
     idle: int | Unknown = UNKNOWN
+    folder: str = ""
+    has_ended: bool = False
 
     @property
     def is_seen(self) -> bool:
@@ -178,8 +189,13 @@ class GpuProcess:
 
     @property
     def is_kernel(self) -> bool:
-        """Whether it is the kernel of its notebook, not a program that this kernel started."""
-        return bool(self.notebook) and self.name == "ipykernel"
+        """Whether it is a kernel, not a program that a kernel started."""
+        return self.name == KERNEL
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether it works for a process that has forked or spawned it."""
+        return self.name == WORKER
 
     @property
     def is_mps_server(self) -> bool:

@@ -6,14 +6,16 @@ import contextlib
 import math
 import os
 import re
+import sys
 import time
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.call_timeout import CallTimeout
-from gpu_magic.devices.model import UNKNOWN, GpuProcess, Unknown, idle_text
+from gpu_magic.devices.model import KERNEL, UNKNOWN, WORKER, GpuProcess, Unknown, idle_text
 from gpu_magic.text import age_text, bytes_text, printable, shortened
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from gpu_magic.devices.model import Inventory
+    from gpu_magic.devices.model import Device, Inventory
 
 __all__ = [
     "ProcessNames",
@@ -37,15 +39,20 @@ __all__ = [
     "age_of",
     "ancestors_of",
     "descends_from",
+    "ended_text",
+    "has_children",
     "is_this_process",
     "name_text",
+    "notebook_here",
     "owner_name",
     "parent_of",
     "pids_are_local",
     "read_process",
     "read_python_line",
     "start_of",
+    "starter_has_ended",
     "with_names",
+    "with_notebooks",
 ]
 
 # The initial PID namespace's inode is a constant of Linux (PROC_PID_INIT_INO, linux/proc_ns.h).
@@ -53,8 +60,15 @@ _INITIAL_NAMESPACE = "pid:[4026531836]"
 _LONGEST_NAME = 40
 _MOST_KEPT = 4096
 _LONGEST_PATH = 4096  # bytes
-_NOTEBOOK = b"JPY_SESSION_NAME="  # jupyter_server sets it for each kernel: the path of its notebook
+# jupyter_server sets the path of the notebook for each kernel, jupyter_client the PID of the kernel's parent.
+_NOTEBOOK, _SERVER = b"JPY_SESSION_NAME=", b"JPY_PARENT_PID="
+_VSCODE = "__vsc_ipynb_file__"  # VS Code gives its kernels the path as a variable, before the first cell
 _PIECE, _MOST_PIECES = 16 << 10, 64  # bytes of a read, and the most reads: 1 MiB of an environment
+_ONLY_FORKED = 0x40  # a flag in /proc/PID/stat: it still has the program of its parent (PF_FORKNOEXEC)
+# Programs of Python that run the user's script in their own process.
+_RUNNERS = {"pdb", "ipdb", "cProfile", "profile", "trace", "debugpy", "pydevd", "pydevd.py", "coverage"}
+# What starts the workers of multiprocessing and of loky (CPython 3.14, joblib 1.5).
+_WORKERS = ("multiprocessing.spawn", "multiprocessing.forkserver", "loky.backend.popen_loky")
 _MOST_ANCESTORS = 64  # limits the work for a long chain of processes
 _FAILED_FOR = 60.0  # seconds for which a user has no name after a failed look-up. The database can recover
 
@@ -118,14 +132,19 @@ def with_names(
         return machine
     found = look_up(pids)
 
-    def named(part: Any) -> Any:
+    return _with_each(machine, lambda one: replace(found[one.pid], memory=one.memory, work=one.work))
+
+
+def _with_each(machine: Inventory, change: Callable[[GpuProcess], GpuProcess]) -> Inventory:
+    """Return a machine with each process changed."""
+
+    def changed(part: Any) -> Any:
         status = part.status
         if status.processes is UNKNOWN or not status.processes:
             return part
-        processes = [replace(found[one.pid], memory=one.memory, work=one.work) for one in status.processes]
-        return replace(part, status=replace(status, processes=tuple(processes)))
+        return replace(part, status=replace(status, processes=tuple(map(change, status.processes))))
 
-    gpus = [named(replace(gpu, mig=tuple(map(named, gpu.mig))) if gpu.mig else gpu) for gpu in machine]
+    gpus = [changed(replace(gpu, mig=tuple(map(changed, gpu.mig))) if gpu.mig else gpu) for gpu in machine]
     return replace(machine, gpus=tuple(gpus))
 
 
@@ -139,18 +158,19 @@ def _unseen(pid: int) -> GpuProcess:
 
     It is another user's if /proc hides those (`hidepid`). Otherwise it has ended, and its user is unknown.
     """
-    with contextlib.suppress(ProcessLookupError, OverflowError):
-        try:
-            os.kill(pid, 0)  # sends nothing
-        except PermissionError:
-            return GpuProcess(pid, is_this_process=False, is_same_user=False)
-    return GpuProcess(pid)
+    try:
+        os.kill(pid, 0)  # sends nothing
+    except PermissionError:
+        return GpuProcess(pid, is_this_process=False, is_same_user=False)
+    except (ProcessLookupError, OverflowError):
+        return GpuProcess(pid, is_this_process=False, has_ended=True)
+    return GpuProcess(pid)  # it has started meanwhile
 
 
 def read_processes(pids: Iterable[int]) -> dict[int, GpuProcess]:
     """Read processes of this PID namespace together, so that several that hang take no longer than one.
 
-    The name of a process that hangs is UNKNOWN, and its notebook is empty.
+    The name of a process that hangs is UNKNOWN, and its notebook and folder are empty.
     """
     found, users = {}, {}
     for pid in pids:
@@ -165,16 +185,22 @@ def read_processes(pids: Iterable[int]) -> dict[int, GpuProcess]:
                 started=started,
                 age=age_of(started),
             )
-    calls = [(pid, partial(_name_and_notebook, pid, found[pid].is_same_user is True)) for pid in users]
+    calls = [(pid, partial(_read_texts, pid, found[pid].is_same_user is True)) for pid in users]
     names = _in_time(calls)
     for (pid, uid), answer in zip(users.items(), names, strict=True):
-        name, notebook = answer or (UNKNOWN, "")
-        found[pid] = replace(found[pid], name=name, notebook=notebook, owner=owner_name(uid))
+        name, notebook, folder = answer or (UNKNOWN, "", "")
+        owner = owner_name(uid)
+        found[pid] = replace(found[pid], name=name, notebook=notebook, folder=folder, owner=owner)
     return found
 
 
-def _name_and_notebook(pid: int, is_same_user: bool) -> tuple[str | Unknown, str]:
-    return _name(pid), _notebook(pid) if is_same_user else ""
+def _read_texts(pid: int, is_same_user: bool) -> tuple[str | Unknown, str, str]:
+    """Return the name, the notebook and the folder of a process."""
+    name, notebook, folder = _name(pid), _variable(pid, _NOTEBOOK) if is_same_user else "", ""
+    if is_same_user and name == KERNEL and not notebook:
+        with contextlib.suppress(OSError):
+            folder = os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115
+    return name, notebook, folder
 
 
 def _in_time(calls: Sequence[tuple[Hashable, Callable[[], Any]]]) -> list[Any]:
@@ -207,6 +233,12 @@ def _find_owner(uid: int) -> None:
         _owners[uid] = f"uid {uid}", time.monotonic() + _FAILED_FOR
 
 
+def ended_text(process: GpuProcess, device: Device) -> str:
+    """Return a sentence, without its full stop, for a process that the driver lists and that has ended."""
+    memory = "it" if process.memory is UNKNOWN else f"{bytes_text(process.memory)} of it"
+    return f"Process {process.pid} has ended, but the driver still lists {memory} on {device.label}"
+
+
 def pids_are_local() -> bool:
     """Return whether the driver's PIDs are of this PID namespace. In a container they are the host's."""
     try:
@@ -230,16 +262,40 @@ def _name(pid: int) -> str | Unknown:
     if not program:
         return _comm(pid)
     if program.startswith("python"):
-        return name_text(_python_program(arguments[1:]) or program)
+        name = _python_program(arguments[1:])
+        return WORKER if name == KERNEL and _is_only_forked(pid) else name_text(name or program)
     return name_text(program)
 
 
 def _python_program(arguments: list[str]) -> str:
     """Return the module or the script that `python …` runs. The rest of the command line is private."""
     line = read_python_line(arguments)
+    if any(one in word for one in _WORKERS for word in arguments[: line.options]):
+        return WORKER
     if line.kind == "module":
-        return "ipykernel" if line.name in ("ipykernel_launcher", "gpu_magic.kernelspec") else line.name
-    return PurePath(line.name).name
+        name = KERNEL if line.name in ("ipykernel_launcher", "gpu_magic.kernelspec") else line.name
+    else:
+        name = PurePath(line.name).name
+    rest = arguments[line.options + (line.kind == "script") :]
+    return _run_by(rest) or name if name in _RUNNERS else name
+
+
+def _run_by(arguments: list[str]) -> str:
+    """Return the script or the module that a debugger or a profiler runs. Empty if it cannot be told.
+
+    PyCharm starts `pydevd.py … --file train.py`, and `--module` before it for a module. VS Code starts
+    `debugpy … train.py` and `debugpy … -m train`.
+    """
+    for before, word in pairwise(["", *arguments]):
+        if before in ("-m", "--file") or word.endswith((".py", ".ipy")):
+            return PurePath(word).name
+    return ""
+
+
+def _is_only_forked(pid: int) -> bool:
+    """Return whether a process has its parent's program because it was forked."""
+    flags = _stat_of(pid, 6)
+    return flags is not UNKNOWN and bool(flags & _ONLY_FORKED)
 
 
 def _comm(pid: int) -> str | Unknown:
@@ -252,7 +308,7 @@ def _comm(pid: int) -> str | Unknown:
 def is_this_process(pid: int) -> bool:
     """Return whether a process is this one or a descendant (for example a worker of a DataLoader)."""
     me = os.getpid()
-    return pid == me or (_has_children() and descends_from(pid, (me,)))
+    return pid == me or (has_children() and descends_from(pid, (me,)))
 
 
 def descends_from(pid: int, ancestors: Container[int]) -> bool:
@@ -262,11 +318,17 @@ def descends_from(pid: int, ancestors: Container[int]) -> bool:
 
 def parent_of(pid: int) -> int:
     """Return the PID of a process's parent. 0 if it has none, or it cannot be seen."""
+    parent = _stat_of(pid, 1)
+    return 0 if parent is UNKNOWN else parent
+
+
+def _stat_of(pid: int, field: int) -> int | Unknown:
+    """Return a number of /proc/PID/stat, by its place after the name. UNKNOWN if there is none."""
     try:
         # The program's name is in parentheses and can contain any character, also ")".
-        return int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
+        return int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[field])
     except (OSError, ValueError, IndexError):
-        return 0
+        return UNKNOWN
 
 
 def ancestors_of(pid: int, parent: Callable[[int], int] = parent_of) -> Iterator[int]:
@@ -278,7 +340,7 @@ def ancestors_of(pid: int, parent: Callable[[int], int] = parent_of) -> Iterator
         yield pid
 
 
-def _has_children() -> bool:
+def has_children() -> bool:
     """Return whether this process has children, by one system call that does not reap them."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -319,15 +381,73 @@ def _is_same_user(pid: int) -> bool:
     return set(map(int, users.split())) == {os.getuid()}
 
 
-def _notebook(pid: int) -> str:
-    """Return the path of a process's notebook. Empty if there is none, or it cannot be read."""
+def _variable(pid: int, name: bytes) -> str:
+    """Return a variable that a process was started with. Empty if there is none, or it cannot be read."""
     try:
         variables = _read(f"/proc/{pid}/environ").split(b"\0")
     except OSError:
         return ""
-    paths = [one.removeprefix(_NOTEBOOK) for one in variables if one.startswith(_NOTEBOOK)]
+    values = [one.removeprefix(name) for one in variables if one.startswith(name)]
     # A longer path names no file (PATH_MAX, linux/limits.h).
-    return paths[0].decode("utf-8", "replace") if paths and len(paths[0]) < _LONGEST_PATH else ""
+    return values[0].decode("utf-8", "replace") if values and len(values[0]) < _LONGEST_PATH else ""
+
+
+def notebook_here() -> str:
+    """Return the path of this process's notebook. Empty if there is none, or it is unknown."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    path = "" if shell is None else shell.user_ns.get(_VSCODE)
+    return path if path and isinstance(path, str) else os.environ.get("JPY_SESSION_NAME", "")
+
+
+def with_notebooks(machine: Inventory) -> Inventory:
+    """Return the machine with the notebooks of kernels that only the kernels themselves know.
+
+    Nothing outside tells the notebook of a kernel of VS Code. So it is taken from a claim of the kernel.
+    """
+    claims = [claim for device in machine.devices for claim in device.status.claims if claim.is_same_user]
+    known = {claim.pid: claim.notebook for claim in claims}
+
+    def named(process: GpuProcess) -> GpuProcess:
+        if process.notebook or not process.is_kernel or process.is_same_user is not True:
+            return process
+        here = notebook_here() if process.pid == os.getpid() else known.get(process.pid, "")
+        return replace(process, notebook=here)
+
+    return _with_each(machine, named)
+
+
+def starter_has_ended(process: GpuProcess) -> bool:
+    """Return whether the kernel that has started a process of this user has ended. False if that is unknown.
+
+    It has ended if no older kernel has the process's command line, which a forked process shares, or its
+    notebook. This looks at all processes, so ask it only about those of this user on GPUs.
+    """
+    is_forked = process.is_worker and _is_only_forked(process.pid)
+    if process.is_kernel or process.started is UNKNOWN or not (is_forked or process.notebook):
+        return False
+    call = partial(_has_no_kernel, process.pid, process.started, "" if is_forked else process.notebook)
+    (answer,) = _in_time([(("kernel of", process.pid), call)])
+    return answer is True
+
+
+def _has_no_kernel(pid: int, started: int, notebook: str) -> bool:
+    """Return whether no kernel is older than a process and has its notebook, or else its command line."""
+    line, above = _read(f"/proc/{pid}/cmdline"), list(ancestors_of(pid))
+    server = _variable(pid, _SERVER)
+    if notebook and (not server.isdigit() or int(server) in above):
+        return False  # it can be a kernel of another kind, which its server has started
+    for one in (*above, *map(int, filter(str.isdigit, os.listdir("/proc")))):  # noqa: PTH208
+        with contextlib.suppress(OSError):
+            if os.stat(f"/proc/{one}").st_uid != os.geteuid() or _name(one) != KERNEL:  # noqa: PTH116
+                continue
+            has_same = _read(f"/proc/{one}/cmdline") == line
+            if notebook:
+                has_same = _variable(one, _NOTEBOOK) == notebook
+            since = start_of(one)
+            if has_same and since is not UNKNOWN and since <= started:
+                return False
+    return True
 
 
 def _read(path: str) -> bytes:
@@ -382,8 +502,8 @@ class ProcessNames:
     """
 
     def __init__(self, processes: Iterable[GpuProcess]) -> None:
-        paths = {process.notebook for process in processes if process.notebook}
-        self._notebooks = {path: _shortest(path, paths) for path in paths}
+        paths = {path for process in processes if (path := process.notebook or process.folder)}
+        self._paths = {path: _shortest(path, paths) for path in paths}
 
     def line(self, process: GpuProcess) -> str:
         """Return `maria: train.py, 59.6 GiB, for 3 h, idle 2 h`. For this user's processes: `you: …`."""
@@ -398,14 +518,24 @@ class ProcessNames:
         return printable(f"{'owner unknown' if owner is UNKNOWN else owner}: {', '.join(facts)}")
 
     def name(self, process: GpuProcess) -> str:
-        """Return `train.ipynb` for a kernel, else `train.py`, or `process 4711` if the name is unknown."""
-        if process.is_kernel:
-            return self.notebook(process)
-        return f"process {process.pid}" if process.name is UNKNOWN else process.name
+        """Return `train.ipynb` for a kernel, else `train.py`, or `process 4711` if the name is unknown.
+
+        A kernel whose notebook is unknown has the name of its folder: `ipykernel in work`.
+        """
+        notebook = self.notebook(process)
+        if process.is_kernel and notebook:
+            return notebook
+        if process.is_kernel and process.folder:
+            return f"{KERNEL} in {name_text(self._paths.get(process.folder) or process.folder)}"
+        if process.is_worker and notebook:
+            return f"worker of {notebook}"
+        if process.name is UNKNOWN:
+            return f"process {process.pid}{' (ended)' * process.has_ended}"
+        return process.name
 
     def notebook(self, process: GpuProcess) -> str:
         """Return the notebook of a kernel, or of a process that a kernel started. Empty if there is none."""
-        return name_text(self._notebooks.get(process.notebook) or process.notebook.rpartition("/")[2])
+        return name_text(self._paths.get(process.notebook) or process.notebook.rpartition("/")[2])
 
 
 def _shortest(path: str, paths: Collection[str]) -> str:

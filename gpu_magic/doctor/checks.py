@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import UNKNOWN, parts
 from gpu_magic.devices.problems import Cause
+from gpu_magic.devices.processes import ended_text
 from gpu_magic.doctor.facts import Build, Facts, Finding, Kernel
 from gpu_magic.doctor.sources import major
 from gpu_magic.errors import ChoiceError
@@ -391,12 +392,29 @@ def check_leftovers(facts: Facts) -> Iterator[Finding]:
         called = end_of_path(process.notebook, _LONGEST_PATH) or (
             "A process" if process.name is UNKNOWN else process.name
         )
-        kernel, has = "The kernel of " * process.is_kernel, f"{listed(held)}{age}"
+        is_known = process.is_kernel and bool(process.notebook)
+        kernel, has = "The kernel of " * is_known, f"{listed(held)}{age}"
         ends = f"%gpu_ps end {pid}" if facts.is_ipython else f"kill {pid}"
         what = f"{kernel}{called} (pid {pid}) is also yours and has {has}."
         # The processes of a simulated machine cannot be ended.
         fix = ("", "") if facts.is_simulated else ("If you no longer need it:", ends)
         yield _aside("own processes", what, *fix, f"Another process of this user has {has}.")
+
+
+def check_ended_processes(facts: Facts) -> Iterator[Finding]:
+    for gpu in facts.nvidia_gpus:
+        devices: tuple[Device, ...] = (gpu, *gpu.mig)
+        for device in devices:
+            for process in () if device.status.processes is UNKNOWN else device.status.processes:
+                if process.has_ended:
+                    what = f"{ended_text(process, device)}."
+                    meaning = (
+                        "If it stays, an administrator can look for what keeps the GPU open, "
+                        "and reset the GPU once nothing uses it:"
+                    )
+                    file = f"/dev/nvidia{'*' if gpu.minor is UNKNOWN else gpu.minor}"
+                    fix = f"sudo fuser -v {file}\nsudo nvidia-smi --gpu-reset -i {gpu.index}"
+                    yield _aside("processes", what, meaning, fix)
 
 
 def check_front_end(facts: Facts) -> Iterator[Finding]:

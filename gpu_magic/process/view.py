@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.claims.held import count_waiting
 from gpu_magic.devices.model import UNKNOWN, Inventory, Unknown
+from gpu_magic.devices.processes import with_notebooks
 from gpu_magic.process.drivers import State, probe
 from gpu_magic.process.environment import Program, program, variables_now
 from gpu_magic.process.given import Given, Grant
@@ -236,7 +237,7 @@ def ask_guard(session: Session) -> Guard:
 
 def read_machine(session: Session) -> Inventory:
     """Read the machine's GPUs with their figures, the claims of other processes, and idle times."""
-    machine = session.reader.inventory().with_claims(session.claims.others())
+    machine = with_notebooks(session.reader.inventory().with_claims(session.claims.others()))
     return session.reader.idleness.note(machine, time.monotonic())
 
 

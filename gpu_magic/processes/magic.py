@@ -9,6 +9,7 @@ from IPython.display import display
 
 import gpu_magic
 from gpu_magic.shell.arguments import read, refusal
+from gpu_magic.text import listed
 
 __all__ = ["GpuPsMagic"]
 
@@ -24,7 +25,7 @@ class GpuPsMagic:
 
             %gpu_ps                  list your processes, with their memory on each GPU and their claims
             %gpu_ps end 4711         ask, then end this process, and print whether it ended within 5 s
-            %gpu_ps end train.ipynb  the same by its name in the list
+            %gpu_ps end train.ipynb  the same by its name in the list, or the workers that its kernel has left
 
         {options}
         """
@@ -39,15 +40,21 @@ class GpuPsMagic:
         if not which:
             display(there)
             return
-        own = there.find(which)
-        has_ended = gpu_magic.end_process(own, kill=options.kill, confirm=None if options.yes else _ask)
+        found = there.find_all(which)
+        named, is_one = listed(map(str, found)), len(found) == 1
+        asked = found[0] if is_one else which
+        has_ended = gpu_magic.end_process(asked, kill=options.kill, confirm=None if options.yes else _ask)
         if has_ended is None:
-            print(f"Nothing was sent to {own}.")
+            print(f"Nothing was sent to {named}.")
         elif has_ended:
             again = " If a Jupyter server started it, the server starts a new kernel, without variables."
-            print(f"{own} has ended.{again if own.is_kernel else ''}")
+            print(f"{named} {'has' if is_one else 'have'} ended.{again if found[0].is_kernel else ''}")
         else:
-            print(f"{own} did not end within 5 s. To kill it without saving: %gpu_ps end {own.pid} --kill")
+            kill = f"%gpu_ps end {found[0].pid if is_one else which} --kill"
+            it = "it" if is_one else "those that are left"
+            print(
+                f"{named} did not{' all' * (not is_one)} end within 5 s. To kill {it} without saving: {kill}"
+            )
 
 
 def _ask(question: str) -> bool:

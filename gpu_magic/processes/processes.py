@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN, GpuProcess, idle_text
-from gpu_magic.devices.processes import ProcessNames, pids_are_local, read_process, start_of
+from gpu_magic.devices.processes import (
+    ProcessNames,
+    ended_text,
+    pids_are_local,
+    read_process,
+    start_of,
+    starter_has_ended,
+)
 from gpu_magic.errors import ProcessError, show_as
 from gpu_magic.process.session import current
 from gpu_magic.process.view import read_machine
@@ -48,6 +55,7 @@ _HEADINGS = ("Process", "PID", "GPUs", "Age", "What it is")
 # Linux 5.3, and a Python built for it, can signal a process without a risk if its PID is used again.
 _CAN_END = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
 _PATIENCE = 5.0  # seconds that a process has to end after TERM
+_BETWEEN_LOOKS = 0.05  # seconds
 _asked: dict[tuple[int, int | Unknown], float] = {}  # when processes got TERM, by PID and start
 
 
@@ -98,7 +106,9 @@ class OwnProcess:
     idle
         Whole seconds since its last cell, or since its last work on a GPU.
     is_kernel
-        Whether it is the kernel of its notebook.
+        Whether it is a kernel.
+    is_left_over
+        Whether the kernel that has started it has ended.
 
     """
 
@@ -112,6 +122,7 @@ class OwnProcess:
     age: int | Unknown
     idle: int | Unknown = UNKNOWN
     is_kernel: bool = False
+    is_left_over: bool = False
 
     def __str__(self) -> str:
         """Return `train.ipynb (pid 4711, 12.4 GiB on GPU 3)`."""
@@ -135,6 +146,13 @@ class OwnProcesses(list[OwnProcess]):
         unlisted = [device.label for device in devices if device.status.processes is UNKNOWN]
         none = "" if self or len(unlisted) == len(devices) else ". On the other GPUs none is yours"
         self._notes = [f"The processes on {listed(unlisted)} are unknown{none}."] * bool(unlisted)
+        self._ended: dict[str, str] = {}  # by number: processes that the driver lists and that do not exist
+        for device in devices:
+            for one in () if device.status.processes is UNKNOWN else device.status.processes:
+                if one.has_ended:
+                    text = f"{ended_text(one, device)}. %gpu_doctor shows what an administrator can do."
+                    self._ended[str(one.pid)] = text
+        self._notes += self._ended.values()
 
     @public
     def find(self, which: int | str) -> OwnProcess:
@@ -146,14 +164,35 @@ class OwnProcesses(list[OwnProcess]):
             There is none, or there are several.
 
         """
+        found = self.find_all(which)
+        if len(found) > 1:
+            raise ProcessError(f"{which} could be {' or '.join(str(own.pid) for own in found)}.")
+        return found[0]
+
+    @public
+    def find_all(self, which: int | str) -> list[OwnProcess]:
+        """Return the process with this number or this name, or all workers that a kernel has left.
+
+        The workers have the name of the kernel's notebook, unless a kernel has it again.
+
+        Raises
+        ------
+        ProcessError
+            There is none, or there are several of which some are not left over.
+
+        """
         text = str(which).strip()
         found = [own for own in self if str(own.pid) == text] or [own for own in self if own.name == text]
-        if len(found) > 1:
+        found = found or [
+            own for own in self if own.is_left_over and f"/{own.notebook}".endswith(f"/{text}") and text
+        ]
+        if len(found) > 1 and not all(own.is_left_over for own in found):
             raise ProcessError(f"{text} could be {' or '.join(str(own.pid) for own in found)}.")
         if not found:
             yours = listed(f"{own.pid} ({own.name})" for own in self)
-            raise ProcessError(f"You have no process {text} on a GPU.{f' Yours: {yours}' * bool(yours)}")
-        return found[0]
+            none = f"You have no process {text} on a GPU.{f' Yours: {yours}' * bool(yours)}"
+            raise ProcessError(self._ended.get(text, none))
+        return found
 
     def __repr__(self) -> str:
         table = text_table(_HEADINGS, self._rows()) if self else []
@@ -167,7 +206,10 @@ class OwnProcesses(list[OwnProcess]):
         if not self and not self._notes:
             title.append("None of your processes uses or claims a GPU.")
         ended = [own for own in self if not (own.how_to_end or self.simulated)]
-        title += [f"To end {own.name}: %gpu_ps end {own.pid}" for own in ended[:1]]
+        for own in sorted(ended, key=lambda one: not one.is_left_over)[:1]:
+            alike = [one for one in ended if one.is_left_over and one.name == own.name]
+            what = f"each {own.name}" if alike[1:] else own.name
+            title.append(f"To end {what}: %gpu_ps end {own.name if alike[1:] else own.pid}")
         return printable(" · ".join(title))
 
     def _rows(self) -> list[tuple[str, ...]]:
@@ -219,22 +261,40 @@ def my_processes() -> OwnProcesses:
                     process = GpuProcess(claim.pid, name, claim.owner, is_this_process=False)
                 found.setdefault(claim.pid, replace(process, idle=claim.idle))
                 memory[claim.pid][device] = None
-    names, processes = ProcessNames(found.values()), []
-    for pid, one in found.items():
-        started = f"started in {names.notebook(one)}" if one.notebook else "another process"
-        manager = _find_manager(one) or Manager("another kernel" if one.is_kernel else started)
-        name, has, path = names.name(one), memory[pid], one.notebook
-        processes += [
-            OwnProcess(pid, name, *manager, has, path, one.started, one.age, one.idle, one.is_kernel)
-        ]
+    names = ProcessNames(found.values())
+    processes = [_own_process(one, memory[one.pid], names) for one in found.values()]
     return OwnProcesses(processes, devices, machine.simulated)
+
+
+def _own_process(
+    process: GpuProcess, memory: Mapping[Device, int | Unknown | None], names: ProcessNames
+) -> OwnProcess:
+    started = f"started in {names.notebook(process)}" if process.notebook else "another process"
+    manager = _find_manager(process) or Manager("another kernel" if process.is_kernel else started)
+    is_left_over = process.is_this_process is not True and starter_has_ended(process)
+    if is_left_over:
+        manager = Manager(f"{started}, whose kernel has ended" if process.notebook else "left by a kernel")
+    return OwnProcess(
+        process.pid,
+        names.name(process),
+        *manager,
+        memory,
+        process.notebook,
+        process.started,
+        process.age,
+        process.idle,
+        process.is_kernel,
+        is_left_over,
+    )
 
 
 @public
 def end_process(
     which: int | str | OwnProcess, *, kill: bool = False, confirm: Callable[[str], bool] | None = None
 ) -> bool | None:
-    """End a process of this user on GPUs. Wait up to 5 s. Return whether the process has ended.
+    """End a process of this user on GPUs, or the workers that a kernel has left. Wait up to 5 s.
+
+    Return whether they have ended.
 
     A kernel ends as soon as it gets the signal. If a Jupyter server started it, the server starts a new
     kernel without variables.
@@ -256,11 +316,20 @@ def end_process(
         %gpu_cluster. Nothing was sent.
 
     """
-    own = which if isinstance(which, OwnProcess) else my_processes().find(which)
-    _check(own.pid, own.started, kill=kill)
-    if confirm and not confirm(f"{'Kill' if kill else 'End'} {own}?"):
+    found = [which] if isinstance(which, OwnProcess) else my_processes().find_all(which)
+    for own in found:
+        _check(own.pid, own.started, kill=kill)
+    if confirm and not confirm(f"{'Kill' if kill else 'End'} {listed(map(str, found))}?"):
         return None
-    return send(own.pid, own.started, kill=kill, patience=_PATIENCE)
+    if len(found) == 1:
+        return send(found[0].pid, found[0].started, kill=kill, patience=_PATIENCE)
+    until = time.monotonic() + _PATIENCE
+    for own in found:
+        if start_of(own.pid) == own.started:  # the end of a worker can end others
+            send(own.pid, own.started, kill=kill)
+    while (is_left := any(start_of(own.pid) == own.started for own in found)) and time.monotonic() < until:
+        time.sleep(_BETWEEN_LOOKS)
+    return not is_left
 
 
 def next_step(process: GpuProcess) -> str:

@@ -7,7 +7,8 @@ import pwd
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psutil
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpu_magic
-from gpu_magic.devices.model import UNKNOWN, GpuProcess
+from gpu_magic.devices.model import UNKNOWN, Claim, Gpu, GpuProcess, GpuStatus, Inventory
 from gpu_magic.devices.processes import (
     ProcessNames,
     ProcessTable,
@@ -24,6 +25,8 @@ from gpu_magic.devices.processes import (
     name_text,
     read_process,
     read_python_line,
+    starter_has_ended,
+    with_notebooks,
 )
 from gpu_magic.testing import simulate
 from tests.conftest import LIMIT
@@ -73,7 +76,8 @@ def test_a_process_of_ones_own_has_its_script_its_notebook_and_its_start(tmp_pat
             assert known == GpuProcess(pid)
         else:
             assert (known.name, known.started) == ("train.py", found.started)
-    assert table.look_up([pid])[pid] == read_process(pid) == GpuProcess(pid)  # it has gone
+    gone = GpuProcess(pid) if IN_CONTAINER else GpuProcess(pid, is_this_process=False, has_ended=True)
+    assert (table.look_up([pid])[pid], read_process(pid)) == (gone, GpuProcess(pid))
 
 
 def test_a_notebook_whose_path_no_file_can_have_is_unknown() -> None:
@@ -222,6 +226,125 @@ def test_a_process_descends_from_those_above_it_alone() -> None:
 def test_a_program_of_python_s_is_named_by_what_it_runs(arguments: list[str], name: str) -> None:
     with python(*arguments) as pid:
         assert str(read_process(pid).name).startswith(name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["-m", "cProfile", "-o", "out.prof", "train.py"], "train.py"),
+        (["-m", "cProfile", "-m", "train"], "train"),
+        # VS Code
+        (
+            ["/ext/debugpy/../debugpy", "--connect", "127.0.0.1:5", "--configure-qt", "none", "train.py"],
+            "train.py",
+        ),
+        (["/ext/debugpy/../debugpy", "--connect", "127.0.0.1:5", "-m", "work.train", "a.py"], "work.train"),
+        (["/ext/debugpy/../debugpy", "--connect", "127.0.0.1:5", "-c", "pass"], "debugpy"),
+        # PyCharm
+        (
+            ["pydevd.py", "--multiprocess", "--client", "127.0.0.1", "--file", "/w/train.py", "b.py"],
+            "train.py",
+        ),
+        (["pydevd.py", "--module", "--multiprocess", "--file", "work.train", "--lr", "1"], "work.train"),
+        (["train.py", "--config", "pdb.py"], "train.py"),
+    ],
+)
+def test_what_a_debugger_or_a_profiler_runs_is_named(tmp_path: Path, arguments: list[str], name: str) -> None:
+    for program in ("train.py", "pydevd.py", "ext/debugpy/__main__.py"):
+        (tmp_path / program).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / program).write_text(WAITS)
+    arguments = [one.replace("/ext", f"{tmp_path}/ext") for one in arguments]
+    with subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, cwd=tmp_path) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = read_process(process.pid).name
+        process.kill()
+    assert found == name
+
+
+# Forks a worker, starts a program in a session of its own and one by multiprocessing, as a kernel would.
+STARTS = """
+import multiprocessing, os, subprocess, sys, time
+worker = os.fork()
+if not worker:
+    time.sleep(600)
+other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+spawned = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,), daemon=True)
+spawned.start()
+print(worker, other.pid, spawned.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@contextmanager
+def kernel_with_children(folder: Path) -> Iterator[tuple[int, list[int]]]:
+    """Run a process with the command line of a kernel. Yield its number, and those of what it has started."""
+    (folder / "ipykernel_launcher.py").write_text(STARTS)
+    variables = {"JPY_SESSION_NAME": "work/train.ipynb", "JPY_PARENT_PID": str(os.getpid())}
+    with subprocess.Popen(
+        [sys.executable, "-m", "ipykernel_launcher", "-f", "x.json"],
+        stdout=subprocess.PIPE,
+        cwd=folder,
+        env=os.environ | variables,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        children = list(map(int, process.stdout.readline().split()))
+        try:
+            yield process.pid, children
+        finally:
+            process.kill()
+            for child in children:
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+
+
+def test_workers_of_a_kernel_are_told_from_it_and_from_those_of_one_that_has_ended(tmp_path: Path) -> None:
+    with kernel_with_children(tmp_path) as (kernel, children):
+        found = [read_process(pid) for pid in (kernel, *children)]
+        shown, worker = list(map(ProcessNames(found).name, found)), "worker of train.ipynb"
+        assert shown == ["train.ipynb", worker, shown[2], worker]
+        assert shown[2].startswith("python")
+        assert not any(map(starter_has_ended, found))
+        os.kill(kernel, signal.SIGKILL)
+        os.waitid(os.P_PID, kernel, os.WEXITED | os.WNOWAIT)
+        # Its server starts another kernel with the same command line and the same notebook.
+        with kernel_with_children(tmp_path) as (_, others):
+            forked, other, _ = map(read_process, children)
+            assert (starter_has_ended(forked), starter_has_ended(other)) == (True, True)
+            assert not any(starter_has_ended(read_process(pid)) for pid in others)
+
+
+def test_a_kernel_whose_notebook_is_unknown_is_named_by_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "ipykernel_launcher.py").write_text(WAITS)
+    (tmp_path / "work").mkdir()
+    command = [sys.executable, "-m", "ipykernel_launcher", "--f=/run/kernel-v3ab.json"]
+    variables = {name: value for name, value in os.environ.items() if name != "JPY_SESSION_NAME"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, cwd=tmp_path / "work", env=variables | {"PYTHONPATH": str(tmp_path)}
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = read_process(process.pid)
+        process.kill()
+    assert (found.is_kernel, ProcessNames([found]).name(found)) == (True, "ipykernel in work")
+    other = replace(found, folder="/home/maria/b/work")
+    assert ProcessNames([found, other]).name(other) == "ipykernel in b/work"
+    assert ProcessNames([found]).name(replace(found, folder="/")) == "ipykernel in /"
+
+
+def test_a_kernel_s_notebook_is_known_from_its_claim() -> None:
+    """VS Code tells it to the kernel alone. Another user's claim can say anything."""
+    kernel = GpuProcess(4711, "ipykernel", "maria", is_this_process=False, is_same_user=True, folder="/work")
+    claims = [Claim("maria", 0.0, pid, "train.ipynb", is_same_user=pid == 4711) for pid in (4711, 4712)]
+    others = replace(kernel, pid=4712), replace(kernel, pid=4713, notebook="a.ipynb")
+    here = GpuStatus(processes=(kernel, *others), claims=tuple(claims))
+    machine = Inventory(
+        (Gpu(0, "GPU-0", status=here), Gpu(1, "GPU-1", status=GpuStatus(processes=(kernel,))))
+    )
+    found = [gpu.status.processes for gpu in with_notebooks(machine)]
+    notebooks = [[one.notebook for one in processes] for processes in found if processes is not UNKNOWN]
+    assert notebooks == [["train.ipynb", "", "a.ipynb"], ["train.ipynb"]]
 
 
 def test_a_kernel_is_called_ipykernel_and_python_s_answers_are_none() -> None:

@@ -16,9 +16,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpu_magic.devices.model import UNKNOWN, Inventory
+from gpu_magic.devices.model import UNKNOWN, GpuProcess, Inventory
 from gpu_magic.devices.problems import Cause, GpuCause, GpuProblem, Problem
-from gpu_magic.doctor.checks import check_builds, check_cuda, check_device_files, check_driver, check_gpus
+from gpu_magic.doctor.checks import (
+    check_builds,
+    check_cuda,
+    check_device_files,
+    check_driver,
+    check_ended_processes,
+    check_gpus,
+)
 from gpu_magic.doctor.facts import Build, DeviceFile, Facts, Packages, System
 from gpu_magic.doctor.sources import loaded_version, read_packages, read_system
 from gpu_magic.process.drivers import State
@@ -241,6 +248,16 @@ def test_a_device_file_that_cuda_makes_itself_is_not_missing(place: Place) -> No
 
 
 # GPUs that CUDA can't use
+
+
+def test_memory_of_a_process_that_has_ended() -> None:
+    machine = inventory("2xA100-80GB")
+    ghost = GpuProcess(4711, memory=32 << 30, is_this_process=False, has_ended=True)
+    first, second = machine.gpus
+    second = replace(second, minor=3, status=replace(second.status, processes=(ghost,)))
+    (found,) = check_ended_processes(Facts(replace(machine, gpus=(first, second))))
+    assert (found.severity, found.problem.partition(" has")[0]) == ("worth knowing", "Process 4711")
+    assert found.fix.splitlines() == ["sudo fuser -v /dev/nvidia3", "sudo nvidia-smi --gpu-reset -i 1"]
 
 
 def test_gpus_that_cuda_can_t_use() -> None:

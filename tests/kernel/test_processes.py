@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpu_magic.devices.model import UNKNOWN
+from gpu_magic.devices.processes import start_of
 from tests.claims.holders import stranger
 from tests.conftest import LIMIT, ROOT
 from tests.machine import CARDS, Driver, environment
@@ -97,6 +100,29 @@ def test_tasks_and_engines_are_named_and_left_to_their_magics(kernel: Kernel, tm
     ):
         assert refusal(kernel.run(f"%gpu_ps end {pid} --yes")).startswith(f"Process {pid} is {says} ")
     kernel.run("%gpu_cluster stop\n%gpu_tasks stop night")
+
+
+def test_kernels_of_vs_code_and_what_an_ended_kernel_has_left(
+    kernel: Kernel, start_kernel: Callable[..., Kernel]
+) -> None:
+    code = start_kernel(fresh=True)  # nothing outside tells its notebook
+    code.run("__vsc_ipynb_file__ = '/home/maria/work/eval.ipynb'")
+    code.run("%load_ext gpu_magic\n%gpus 2")
+    train = start_kernel(JPY_SESSION_NAME="/home/maria/work/train.ipynb", fresh=True)
+    forks = "import os, time\nworkers = []\nfor _ in '12':\n  workers += [os.fork()]\n  workers[-1] or time.sleep(600)"
+    first, second = map(int, train.run(f"{forks}\nprint(*workers)").stdout.split())
+    kernel.change_machine(using(code.pid, first, second))
+    assert row(kernel.run("%gpu_ps"), code.pid)[::2] == ["eval.ipynb", "another kernel"]
+    assert "you: eval.ipynb, 2.0 GiB" in kernel.run("%gpus").text
+    assert row(kernel.run("%gpu_ps"), first)[::2] == ["worker of train.ipynb", "started in train.ipynb"]
+    os.kill(train.pid, signal.SIGKILL)
+    until(lambda: not train.is_alive())
+    shown = kernel.run("%gpu_ps")
+    whose = ["worker of train.ipynb", "started in train.ipynb, whose kernel has ended"]
+    assert [row(shown, pid)[::2] for pid in (first, second)] == [whose, whose]
+    said = kernel.run("%gpu_ps end train.ipynb --yes").stdout
+    assert said.endswith(" have ended.\n")
+    assert start_of(first) is start_of(second) is UNKNOWN
 
 
 def test_in_a_container_it_is_said_that_it_can_not_be_known(native: Path, tmp_path: Path) -> None:

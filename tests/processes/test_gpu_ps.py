@@ -13,8 +13,9 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 
 import gpu_magic
-from gpu_magic.devices.model import UNKNOWN, Gpu
+from gpu_magic.devices.model import UNKNOWN, Gpu, GpuProcess, GpuStatus
 from gpu_magic.devices.processes import read_process, start_of
+from gpu_magic.errors import ProcessError
 from gpu_magic.processes.processes import OwnProcess, OwnProcesses, next_step
 from gpu_magic.testing import Machine, simulate
 from tests.claims.holders import holder
@@ -74,6 +75,34 @@ def test_what_has_ended_is_not_offered_to_be_ended() -> None:
         child.kill()
         until(lambda: start_of(child.pid) is UNKNOWN)
         assert next_step(process) == ""
+
+
+def left_over(pid: int, name: str = "worker of train.ipynb") -> OwnProcess:
+    started = start_of(os.getpid())
+    return OwnProcess(
+        pid, name, "", "", {Gpu(3): 21 << 30}, "/home/maria/train.ipynb", started, 5, is_left_over=True
+    )
+
+
+def test_the_workers_that_a_kernel_has_left_are_found_together() -> None:
+    kernel = OwnProcess(9, "train.ipynb", "another kernel", "", {}, "/home/tom/train.ipynb", 1, 1)
+    workers = [left_over(11), left_over(12)]
+    own = OwnProcesses([OwnProcess(8, "a.py", "", "", {Gpu(0): 1}, "", 1, 1), *workers], [], "")
+    assert own.find_all("train.ipynb") == own.find_all("worker of train.ipynb") == workers
+    assert repr(own).startswith("To end each worker of train.ipynb: %gpu_ps end worker of train.ipynb\n")
+    assert own.find_all(11) == [workers[0]]
+    with pytest.raises(ProcessError, match=r"train\.ipynb could be 11 or 12"):
+        own.find("train.ipynb")
+    assert OwnProcesses([kernel, *workers], [], "").find_all("train.ipynb") == [kernel]
+
+
+def test_a_process_that_the_driver_still_lists_is_explained() -> None:
+    status = GpuStatus(processes=(GpuProcess(4711, memory=32 << 30, is_this_process=False, has_ended=True),))
+    own = OwnProcesses([], [Gpu(1, status=status)], "")
+    said = "Process 4711 has ended, but the driver still lists 32.0 GiB of it on GPU 1."
+    assert repr(own).strip().startswith(f"! {said} %gpu_doctor shows")
+    with pytest.raises(ProcessError, match=said):
+        own.find_all("4711")
 
 
 def test_gpus_whose_processes_are_not_listed_are_named(shell: InteractiveShell) -> None:
