@@ -11,14 +11,15 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN
-from gpu_magic.devices.processes import ProcessNames
-from gpu_magic.errors import causes
+from gpu_magic.devices.processes import ProcessNames, descends_from, has_children
+from gpu_magic.errors import GpuMagicError, causes
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.base import Holding
 from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.objects.namespace import evaluated, variables_of
 from gpu_magic.objects.physical import LazySnapshot, described, labels, physical, used_by_us
 from gpu_magic.objects.walk import Budget, Walker, collection_paused, warn_of_unread
+from gpu_magic.processes.processes import my_processes
 from gpu_magic.processes.tasks import tasks
 from gpu_magic.public import public
 from gpu_magic.text import bytes_text, listed, printable, size_text, text_table
@@ -257,6 +258,7 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
             unnamed = max(0, sum(pool.used for _, pool in _pools()) - total)
     if held:
         lines.append(f"Still held by {_holders(held, total)}.")
+    lines += _lines_of_children()
     if unnamed:
         why = "no variable holds, such as the graph of a loss or the workspaces of libraries"
         lines.append(f"{size_text(unnamed)} more that {why}.")
@@ -264,6 +266,21 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
     sizes_before = {str(device): nbytes for device, nbytes in before.items()}
     sizes_after = {str(device): after.get(device, 0) for device in before}
     return Freed(sizes_before, sizes_after, dropped, held, unnamed, "\n".join(lines))
+
+
+def _lines_of_children() -> list[str]:
+    """Return a line for each process that this kernel has started and that has memory on GPUs."""
+    if not has_children():
+        return []
+    lines = []
+    with contextlib.suppress(GpuMagicError):  # in a container the driver's numbers tell nothing
+        for own in my_processes():
+            if descends_from(own.pid, (os.getpid(),)):
+                end = f"To end it: %gpu_ps end {own.pid}"
+                lines.append(
+                    f"Also in use: {own}, {own.what}. {f'{own.how_to_end}.' if own.how_to_end else end}"
+                )
+    return _first(lines)
 
 
 def _empty_cache(framework: Framework) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import subprocess
 import weakref
 from typing import TYPE_CHECKING
 
@@ -229,6 +230,18 @@ def test_a_large_container_of_plain_values_is_left_when_the_time_is_over() -> No
         with budget.variable(name):
             list(Walker(budget=budget).walk([[{"id": row} for row in range(rows)]]))
     assert budget.unfinished == ["large"]
+
+
+def test_processes_that_this_kernel_has_started_are_named_with_their_end(run: Run, machine: Machine) -> None:
+    with subprocess.Popen(["sleep", "600"]) as child:
+        for gpu in machine.gpus[:2]:
+            gpu.run("VLLM::EngineCore", "maria", 70 << 30, is_same_user=True, pid=child.pid)
+        machine.gpus[2].run("train.py", "maria", 1 << 30, is_same_user=True, pid=os.getppid())
+        *_, said = run("%gpu_free")
+        child.kill()
+    held = f"(pid {child.pid}, 70.0 GiB on GPU 0, 70.0 GiB on GPU 1)"
+    assert said.startswith(f"Also in use: VLLM::EngineCore {held}, ")
+    assert said.endswith(f"To end it: %gpu_ps end {child.pid}")
 
 
 # Out of memory
