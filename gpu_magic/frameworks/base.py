@@ -19,11 +19,34 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Unknown
     from gpu_magic.frameworks.target import LogicalDevice
 
-__all__ = ["Components", "Framework", "Holding", "MemoryPool", "MemorySettings", "OutOfMemory", "wanted_in"]
+__all__ = [
+    "Components",
+    "Framework",
+    "Holding",
+    "MemoryPool",
+    "MemorySettings",
+    "OutOfMemory",
+    "shortage_in",
+    "wanted_in",
+]
 
 # "Tried to allocate 20.00 GiB." (PyTorch 2.13, c10/cuda/CUDACachingAllocator.cpp), "trying to allocate
 # 8589934592 bytes" (XLA), "Out of memory allocating 1,024 bytes" (CuPy 13).
 _WANTED = re.compile(r"allocat(?:e|ing) ([0-9][0-9,]{0,30}(?:\.[0-9]{1,9})?) ?(bytes|KiB|MiB|GiB|TiB)")
+# Messages of CUDA, ROCm and their libraries, in errors of any framework. Some write the names.
+_NO_MEMORY = re.compile(
+    r"(?:CUDA|HIP)(?: driver)? error: out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
+    r"|hipErrorOutOfMemory|(?:CUDA|HIP) error: resource allocation failed"  # cuSPARSE, in PyTorch's words
+    r"|(?:CUBLAS|CUSOLVER|CUSPARSE|CUDNN|HIPBLAS|HIPSPARSE)_STATUS_ALLOC_FAILED|[CH](?:U|IP)FFT_ALLOC_FAILED"
+    r"|CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED|Cuda failure (?:\d+ )?'out of memory'"  # NCCL
+    r"|Triton Error \[(?:CUDA|HIP)\]: out of memory"
+)
+# Messages that have other causes, but usually come from a full GPU: a library cannot allocate its workspace.
+_PERHAPS_NO_MEMORY = re.compile(
+    r"(?:CUBLAS|CUSOLVER|CUDNN|HIPBLAS)_STATUS_NOT_INITIALIZED|(?:CUDA|HIP) error: insufficient resources"
+    r"|CUSPARSE_STATUS_INSUFFICIENT_RESOURCES|gpusolverDnCreate\(&handle\) failed"  # the latter is JAX's
+    r"|Dst tensor is not initialized"  # TensorFlow's
+)
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
@@ -100,6 +123,15 @@ class OutOfMemory(NamedTuple):
 
     device: LogicalDevice | None  # None if the error names none
     wanted: int | None  # the requested bytes. None if the error names none
+    is_certain: bool = True  # if not, the error means a lack of memory only if a GPU is full
+
+
+def shortage_in(text: str) -> OutOfMemory | None:
+    """Return what a message of CUDA or one of its libraries tells of a lack of memory. None: nothing."""
+    is_certain = _NO_MEMORY.search(text) is not None
+    if is_certain or _PERHAPS_NO_MEMORY.search(text):
+        return OutOfMemory(None, wanted_in(text), is_certain)
+    return None
 
 
 def wanted_in(text: str) -> int | None:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FRAMEWORK", "type_and_shape"]
 
-# Messages of CUDA's libraries in errors that are not PyTorch's OutOfMemoryError.
-_NO_MEMORY = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 # How to remove hooks that run a module on devices of their own, by the package of the hooks.
 _REMOVE_HOOKS = {
     "accelerate": "First type: accelerate.hooks.remove_hook_from_module(model, recurse=True)",
@@ -242,8 +240,7 @@ class PyTorch(Framework):
 
     def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
         """Return the accelerator's device that ran out of memory, and the requested size."""
-        is_of_library = isinstance(error, RuntimeError) and any(word in str(error) for word in _NO_MEMORY)
-        if not isinstance(error, sys.modules["torch"].OutOfMemoryError) and not is_of_library:
+        if not isinstance(error, sys.modules["torch"].OutOfMemoryError):
             return None
         named = re.search(r"GPU ([0-9]{1,4})\b", str(error))
         device = LogicalDevice("gpu", int(named[1]), _accelerator() or "cuda") if named else None

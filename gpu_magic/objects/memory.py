@@ -11,10 +11,10 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN
-from gpu_magic.devices.processes import ProcessNames, descends_from, has_children
+from gpu_magic.devices.processes import ProcessNames, has_children
 from gpu_magic.errors import GpuMagicError, causes
 from gpu_magic.frameworks import imported
-from gpu_magic.frameworks.base import Holding
+from gpu_magic.frameworks.base import Holding, shortage_in
 from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.objects.namespace import evaluated, variables_of
 from gpu_magic.objects.physical import LazySnapshot, described, labels, physical, used_by_us
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from gpu_magic.devices.model import GpuProcess
-    from gpu_magic.frameworks.base import Framework, MemoryPool
+    from gpu_magic.frameworks.base import Framework, MemoryPool, OutOfMemory
 
 __all__ = [
     "Devices",
@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 _MAX_NAMES = 8  # in a line
+_FULL = 1 << 28  # bytes that are free. The handle and the workspaces of a library of CUDA do not fit
 _TRACEBACK = "the last error's traceback"
 _RESULT = "the result of {}"
 _OUTPUT = re.compile(r"_{1,3}|_\d+")
@@ -236,7 +237,7 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
     """
     ipython: Any = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    before = after = _in_use(LazySnapshot())
+    before = after = _in_use(machine := LazySnapshot())
     held, dropped, total, unfinished = _held(shell)
     unnamed, drops = 0, listed(_named(dropped))
     if dry_run:
@@ -258,7 +259,7 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
             unnamed = max(0, sum(pool.used for _, pool in _pools()) - total)
     if held:
         lines.append(f"Still held by {_holders(held, total)}.")
-    lines += _lines_of_children()
+    lines += _lines_of_children(machine)
     if unnamed:
         why = "no variable holds, such as the graph of a loss or the workspaces of libraries"
         lines.append(f"{size_text(unnamed)} more that {why}.")
@@ -268,18 +269,19 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
     return Freed(sizes_before, sizes_after, dropped, held, unnamed, "\n".join(lines))
 
 
-def _lines_of_children() -> list[str]:
+def _lines_of_children(machine: LazySnapshot) -> list[str]:
     """Return a line for each process that this kernel has started and that has memory on GPUs."""
-    if not has_children():
-        return []
     lines = []
-    with contextlib.suppress(GpuMagicError):  # in a container the driver's numbers tell nothing
-        for own in my_processes():
-            if descends_from(own.pid, (os.getpid(),)):
-                end = f"To end it: %gpu_ps end {own.pid}"
-                lines.append(
-                    f"Also in use: {own}, {own.what}. {f'{own.how_to_end}.' if own.how_to_end else end}"
-                )
+    with contextlib.suppress(GpuMagicError):  # an invalid simulation
+        statuses = [device.status for device in machine.snapshot.devices] if has_children() else []
+        processes = [
+            one for status in statuses if status.processes is not UNKNOWN for one in status.processes
+        ]
+        pids = {one.pid for one in processes if one.is_this_process is True} - {os.getpid()}
+        for own in my_processes() if pids else ():
+            if own.pid in pids:
+                how = f"{own.how_to_end}." if own.how_to_end else f"To end it: %gpu_ps end {own.pid}"
+                lines.append(f"Also in use: {own}, {own.what}. {how}")
     return _first(lines)
 
 
@@ -375,20 +377,37 @@ def _task_of(process: GpuProcess) -> str:
     return next((f"task {task.name} of " for task in found), "")
 
 
-def shortage_lines(error: BaseException, shell: Any) -> list[str]:
-    """Return lines with what holds the memory of a GPU that ran out. Empty for another error."""
-    found = None
+def _shortage_of(error: BaseException) -> OutOfMemory | None:
     for cause in causes(error):
         for framework in imported():
             with contextlib.suppress(Exception):  # str(error) can raise an error
-                found = found or framework.out_of_memory(cause)
-    if found is None:
+                if found := framework.out_of_memory(cause):
+                    return found
+        with contextlib.suppress(Exception):
+            if found := shortage_in(str(cause)):
+                return found
+    return None
+
+
+def _is_full(device: LogicalDevice, machine: LazySnapshot) -> bool:
+    gpu = physical(device, machine)
+    return gpu is not None and gpu.status.memory_free is not UNKNOWN and gpu.status.memory_free < _FULL
+
+
+def shortage_lines(error: BaseException, shell: Any) -> list[str]:
+    """Return lines with what holds the memory of a GPU that ran out. Empty for another error."""
+    if (found := _shortage_of(error)) is None:
         return []
     machine, pools, device = LazySnapshot(), _pools(), found.device
-    if device is None and len(places := {place for place, _ in pools}) == 1:
+    places = {place for place, _ in pools}
+    if not places and (visible := machine.visible) is not UNKNOWN:
+        places = {LogicalDevice("gpu", ordinal) for ordinal in range(len(visible))}
+    if not found.is_certain:
+        places = {place for place in places if _is_full(place, machine)}
+        if not places:
+            return []
+    if device is None and len(places) == 1:
         (device,) = places
-    elif device is None and (visible := machine.visible) is not UNKNOWN and len(visible) == 1:
-        device = LogicalDevice("gpu", 0)
     gpu = physical(device, machine) if device is not None else None
     facts = [f"{size_text(found.wanted)} more were requested"] if found.wanted else []
     if gpu and gpu.status.memory_free is not UNKNOWN and gpu.memory_total is not UNKNOWN:
@@ -420,5 +439,6 @@ def shortage_lines(error: BaseException, shell: Any) -> list[str]:
         ("unknown", f"{'; '.join(hidden)}: of this kernel or of others" if hidden else ""),
         ("%gpu_free", gives),
     ]
-    head = f"Out of memory{where}{': ' if facts else ''}{', '.join(facts)}."
+    head = f"{'Out' if found.is_certain else 'Probably out'} of memory{where}"
+    head += f"{': ' if facts else ''}{', '.join(facts)}."
     return [head, *(f"  {name:<11}  {printable(text)}" for name, text in rows if text)]

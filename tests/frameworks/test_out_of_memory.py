@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpu_magic.frameworks.base import wanted_in
+from gpu_magic.frameworks.base import shortage_in, wanted_in
 from tests.inputs import LONG
 
 # As PyTorch 2.13, XLA and CuPy 13 write them.
@@ -22,6 +22,45 @@ TEXTS = {
 @pytest.mark.parametrize("text", TEXTS)
 def test_what_was_asked_for_is_read(text: str) -> None:
     assert wanted_in(text) == TEXTS[text]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_certain"),
+    [
+        ("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported", True),
+        ("CUDA driver error: out of memory", True),
+        ("HIP error: out of memory", True),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", True),
+        ("cuFFT error: CUFFT_ALLOC_FAILED", True),
+        ("cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`", True),
+        ("CUDA error: resource allocation failed when calling `cusparseCreate(handle)`", True),
+        ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", True),
+        ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", True),
+        (
+            "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'",
+            True,
+        ),
+        ("Last error:\nCuda failure 'out of memory'", True),
+        ("Triton Error [CUDA]: out of memory", True),
+        ("cudaErrorMemoryAllocation: out of memory", True),  # CuPy
+        ("INTERNAL: Failed to load in-memory CUBIN: CUDA_ERROR_OUT_OF_MEMORY: out of memory", True),  # JAX
+        ("[2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY", True),  # Numba
+        (
+            "std::bad_alloc: out_of_memory: CUDA error at: device.hpp: cudaErrorMemoryAllocation",
+            True,
+        ),  # RAPIDS
+        ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", False),
+        ("CUDA error: insufficient resources when calling `cusparseSpGEMM_workEstimation(…)`", False),
+        ("jaxlib/gpu/solver_handle_pool.cc:37: operation gpusolverDnCreate(&handle) failed", False),
+        ("Dst tensor is not initialized.", False),
+        ("CUDA error: device-side assert triggered", None),
+        ("out of resource: shared memory, Required: 196608, Hardware limit: 166912", None),  # Triton
+        ("std::bad_alloc", None),
+    ],
+)
+def test_messages_of_cuda_s_libraries_are_known(text: str, is_certain: bool | None) -> None:
+    found = shortage_in(text)
+    assert (None if found is None else found.is_certain) is is_certain
 
 
 @given(

@@ -111,7 +111,9 @@ def test_how_much_is_free_is_the_driver_s_figure(pretend_kernel: Kernel) -> None
     assert kernel.run("free('gpu', 0, 'pretend'), 0 < free('cpu', 0) < 2**50").text == "(None, True)"
 
 
-def test_out_of_memory_names_what_this_kernel_has_launched(start_kernel: Callable[..., Kernel]) -> None:
+def test_what_this_kernel_has_launched_is_named_where_memory_is_short(
+    start_kernel: Callable[..., Kernel],
+) -> None:
     """On a real GPU a task had 100 GiB, and no line said so."""
     kernel = start_kernel(imported=("torch",)).load()
     kernel.run("%gpu_launch --background hog sleep 300")
@@ -126,6 +128,11 @@ def test_out_of_memory_names_what_this_kernel_has_launched(start_kernel: Callabl
     processes = (task, 18 << 30, 0), (child, 2 << 30, 0)
     kernel.change_machine(Driver((replace(CARDS[0], used=20 << 30, processes=processes), *CARDS[1:])))
     said = kernel.run("raise torch.OutOfMemoryError('Tried to allocate 60.00 GiB. GPU 0 has no more.')")
+    free = kernel.run("%gpu_free").stdout.splitlines()
     kernel.run("child.kill()")
+    assert [line for line in free if line.startswith("Also in use: sleep")] == [
+        f"Also in use: sleep (pid {task}, 18.0 GiB on GPU 0), task hog. %gpu_tasks stop hog ends it.",
+        f"Also in use: sleep (pid {child}, 2.0 GiB on GPU 0), started by this kernel. To end it: %gpu_ps end {child}",
+    ]
     others = "  others       task hog of this kernel: sleep, 18.0 GiB; this kernel: sleep, 2.0 GiB"
     assert others in (said.stdout + said.stderr + said.traceback + said.text).splitlines()

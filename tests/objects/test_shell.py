@@ -83,7 +83,7 @@ ON_GPU = f"--only {EightGpus.module}"
         (f"%%on_gpu smi:3 {ON_GPU} --background b\n1", 1, MOVED),
         ("%gpu_free", 2, f"cuda:0 = GPU 0 {A100}: 1.0 MiB → 1.0 MiB in use"),
         ("%gpu_free --dry-run", 1, "Still held by"),
-        ("EightGpus.reserved = 0\n%gpu_free", 0, "No framework has memory on a GPU here."),
+        ("EightGpus.reserved = 0\n%gpu_free", 1, "No framework has memory on a GPU here."),
         ("raise NoMemoryError(2, 1 << 30)", 1, "Out of memory on cuda:2 = GPU 2"),
     ],
 )
@@ -92,7 +92,9 @@ def test_the_machine_is_read_as_seldom_as_can_be(
 ) -> None:
     framework.reserved = MIB
     run("import gpu_magic\nx, y, cpu = Array(3), [Array(1)], Array(None)")
-    assert said in "\n".join(run(cell))
+    with subprocess.Popen(["sleep", "600"]) as child:  # which could have memory
+        assert said in "\n".join(run(cell))
+        child.kill()
     assert reads() == times
 
 
@@ -232,18 +234,6 @@ def test_a_large_container_of_plain_values_is_left_when_the_time_is_over() -> No
     assert budget.unfinished == ["large"]
 
 
-def test_processes_that_this_kernel_has_started_are_named_with_their_end(run: Run, machine: Machine) -> None:
-    with subprocess.Popen(["sleep", "600"]) as child:
-        for gpu in machine.gpus[:2]:
-            gpu.run("VLLM::EngineCore", "maria", 70 << 30, is_same_user=True, pid=child.pid)
-        machine.gpus[2].run("train.py", "maria", 1 << 30, is_same_user=True, pid=os.getppid())
-        *_, said = run("%gpu_free")
-        child.kill()
-    held = f"(pid {child.pid}, 70.0 GiB on GPU 0, 70.0 GiB on GPU 1)"
-    assert said.startswith(f"Also in use: VLLM::EngineCore {held}, ")
-    assert said.endswith(f"To end it: %gpu_ps end {child.pid}")
-
-
 # Out of memory
 
 
@@ -257,6 +247,20 @@ def test_who_holds_what_and_what_would_come_back(run: Run, machine: Machine) -> 
     assert ours == "  this kernel  model (64 MiB) and pair (1.0 MiB)"
     assert others == "  others       maria: train.py, 18.0 GiB"
     assert back == ("  %gpu_free    would free the last error's traceback (16 MiB) and Out[2] (8.0 MiB).")
+
+
+def test_an_error_with_several_causes_is_told_of_only_if_a_gpu_is_full(
+    framework: EightGpus, machine: Machine, shell: InteractiveShell
+) -> None:
+    error = RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`")
+    framework.reserved = MIB
+    assert shortage_lines(error, shell) == []
+    machine.gpus[2].run("train.py", "maria", 79 << 30)
+    assert shortage_lines(error, shell)[0].startswith(f"Probably out of memory on cuda:2 = GPU 2 {A100}: ")
+    machine.gpus[3].run("train.py", "maria", 79 << 30)
+    assert shortage_lines(error, shell)[0] == "Probably out of memory."
+    framework.reserved = 0
+    assert shortage_lines(error, shell)[0] == "Probably out of memory."
 
 
 def test_in_a_container_no_process_is_called_another_user_s(run: Run, machine: Machine) -> None:
