@@ -44,6 +44,11 @@ class Cause(enum.Enum):
     )
     NO_GPU = ("The NVIDIA driver has no GPU", "To give a container its GPUs: docker run --gpus all")
     HUNG = (f"The NVIDIA driver {_HUNG}", _LATER)
+    # NVML answers so if a cgroup refuses the device files, for example after `systemctl daemon-reload`
+    CUT_OFF = (
+        "The NVIDIA driver does not answer: Unknown Error (999)",
+        "If this is a container, it has lost its GPUs: restart the container. %gpu_doctor shows more.",
+    )
     ERROR = ("The NVIDIA driver does not answer: {}", "")
     AMD_MISSING = (
         "AMD's GPUs can't be read: the module amdsmi or its library libamd_smi.so is missing",
@@ -82,6 +87,10 @@ class GpuCause(enum.Enum):
     HUNG = ("not answering", "a call to the driver timed out")
     LOST = ("not answering", "the driver reports this GPU as lost")
     REFUSED = ("closed to this user", "an administrator can give access to /dev/nvidia*")
+    CUT_OFF = (
+        "not answering",
+        "the driver reports Unknown Error (999). If this is a container, restart it: it has lost the GPU",
+    )
     ERROR = ("not answering", "the driver reports {}")
     AMD_ERROR = ("not answering", "AMD SMI reports {}")
 

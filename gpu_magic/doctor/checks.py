@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import UNKNOWN, parts
-from gpu_magic.devices.problems import Cause
+from gpu_magic.devices.problems import Cause, GpuCause
 from gpu_magic.devices.processes import ended_text
 from gpu_magic.doctor.facts import Build, Facts, Finding, Kernel
 from gpu_magic.doctor.sources import major
@@ -51,6 +51,7 @@ _CONTAINERS = {
     "apptainer": ("apptainer exec --nv …",) * 3,
     "kubernetes": ("resources: {limits: {nvidia.com/gpu: 1}}", _KUBERNETES, "kubectl delete pod …"),
 }
+_LOST = "This container has probably lost its GPUs. On its host:"
 _MENUS = {"Colab": "Runtime > Change runtime type > T4 GPU", "Kaggle": "Settings > Accelerator > GPU T4 x2"}
 _wrong, _aside = partial(Finding, "wrong"), partial(Finding, "worth knowing")
 
@@ -124,6 +125,8 @@ def _no_gpu(problem: Problem, facts: Facts) -> Sequence[str]:
         return "This container was started without GPUs. The NVIDIA driver is there.", "", with_gpus
     if any(file.is_closed or file.error == "EPERM" for file in where.devices if not file.is_of_gpu):
         return ()
+    if cause is Cause.CUT_OFF and where.container:
+        return f"{problem.what}.", _LOST, again
     fix = _FIXES.get(cause, "")
     return str(problem), facts.on_host if fix else "", fix
 
@@ -167,6 +170,9 @@ def check_gpus(facts: Facts) -> Iterator[Finding]:
 def _of_gpu(gpu: Gpu, facts: Facts) -> Finding | None:
     """Return why CUDA cannot use a GPU: lost, prohibited, in exclusive use, or MIG without instances."""
     gpus, set_default = facts.nvidia_gpus, f"sudo nvidia-smi -i {gpu.index} -c DEFAULT"
+    if gpu.problem and gpu.problem.cause is GpuCause.CUT_OFF and facts.where.container:
+        again = _CONTAINERS.get(facts.where.container, _DOCKER)[2]
+        return _wrong("GPUs", f"{gpu.label} is {gpu.problem.what}: Unknown Error (999).", _LOST, again)
     if gpu.problem:
         meaning, fix = facts.on_host, _REBOOT
         if not all(one.problem for one in gpus):

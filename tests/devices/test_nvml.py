@@ -248,7 +248,8 @@ def test_a_driver_that_writes_wider_entries_is_asked_by_the_older_function(
         (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "Reboot"),
         (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "not loaded"),
         (pynvml.NVML_ERROR_NO_PERMISSION, "refuses this user"),
-        (pynvml.NVML_ERROR_UNKNOWN, "does not answer"),
+        (pynvml.NVML_ERROR_UNKNOWN, "restart the container"),
+        (pynvml.NVML_ERROR_IRQ_ISSUE, "does not answer"),
     ],
 )
 def test_a_driver_that_refuses_is_explained(nvml: Nvml, refusal: int, says: str) -> None:

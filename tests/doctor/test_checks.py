@@ -111,6 +111,8 @@ DEVICES = {f"dev/{name}": "" for name in NAMES}
         ({}, Cause.HUNG, str(Problem(Cause.HUNG)), "sudo reboot"),
         ({}, Cause.NO_GPU, str(Problem(Cause.NO_GPU)), "srun --gres=gpu:1 …"),
         (DOCKER, Cause.NO_GPU, "was started without GPUs.", "docker run --gpus all …"),
+        (DOCKER, Cause.CUT_OFF, "(999). This container has probably lost its GPUs.", "docker restart …"),
+        ({}, Cause.CUT_OFF, str(Problem(Cause.CUT_OFF)), ""),
         ({}, Cause.REFUSED, str(Problem(Cause.REFUSED)), "sudo chmod a+rw /dev/nvidia*"),
         (
             DOCKER,
@@ -264,6 +266,7 @@ def test_gpus_that_cuda_can_t_use() -> None:
     machine = inventory("2xA100-80GB")
     first, second = machine.gpus
     lost = replace(second, problem=GpuProblem(GpuCause.LOST))
+    cut_off = replace(second, problem=GpuProblem(GpuCause.CUT_OFF))
     prohibited = replace(first, compute_mode="Prohibited")
     taken = replace(first, compute_mode="Exclusive_Process", status=replace(first.status, utilization=90))
     empty = replace(first, is_split=True)
@@ -275,6 +278,7 @@ def test_gpus_that_cuda_can_t_use() -> None:
 
     assert found(first, lost) == [("wrong", "%gpus 0")]
     assert found(lost) == found(lost, container="docker") == [("wrong", "sudo reboot")]
+    assert found(first, cut_off, container="docker") == [("wrong", "docker restart …")]
     assert found(first, lost, mask=str(first.uuid)) == [("worth knowing", "")]  # this process does not see it
     assert found(prohibited, second) == [("wrong", "sudo nvidia-smi -i 0 -c DEFAULT")]
     assert found(taken, second) == [("worth knowing", "%gpus auto")]
