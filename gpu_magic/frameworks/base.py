@@ -342,6 +342,14 @@ class Framework(ABC):
         """Reset the peaks of the framework's pools. Return whether the framework can."""
         return False
 
+    def graph_of(self, array: Any) -> Any:
+        """Return the node of a graph that has computed an array and can go back. None if there is none."""
+        return None
+
+    def saved_by(self, node: Any) -> tuple[Sequence[Holding], Sequence[Any]]:
+        """Return the memory that a node of a graph keeps to go back, and the nodes before it."""
+        return (), ()
+
     def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
         """Return the size and the device of the framework's own out-of-memory error. None: another error."""
         return None

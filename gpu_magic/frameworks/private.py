@@ -48,6 +48,7 @@ PRIVATE = {
         "%to_gpu does not update modules that store their device there; steps are not predicted",
     ),
     **{f"torch.nn:Module.{name}": ("2.8 to 2.13", _ALL_ATTRIBUTES) for name in MODULE_TABLES},
+    "torch._C._autograd:SavedTensor.data": ("2.13", "the memory that graphs keep is not named"),
     "torch:Tensor._base": ("2.13", "%to_gpu turns a view of a parameter into a copy in its graph"),
     "torch.jit:ScriptModule": ("2.8 to 2.13", "a scripted module is moved as other modules are"),
     "jax._src.xla_bridge:_backends": ("0.10", "once JAX has started, it is asked for its GPUs"),

@@ -142,6 +142,23 @@ class PyTorch(Framework):
         except (RuntimeError, NotImplementedError, ValueError):  # sparse, a wrapper, or not yet initialized
             return [*(one for part in inner_tensors(array) for one in self.holdings(part)), *grad]
 
+    def graph_of(self, array: Any) -> Any:
+        return array.grad_fn
+
+    def saved_by(self, node: Any) -> tuple[Sequence[Holding], Sequence[Any]]:
+        """Return what a node keeps, without the hooks that unpack it. After `backward` that is nothing.
+
+        Weights are left out, because the model holds them.
+        """
+        found: list[Holding] = []
+        for name in [one for one in dir(type(node)) if one.startswith("_raw_saved")]:
+            saved = getattr(node, name)
+            for one in saved if isinstance(saved, tuple | list) else (saved,):
+                tensor = private_of(one, "torch._C._autograd:SavedTensor.data")
+                if tensor is not None and not (tensor.is_leaf and tensor.requires_grad):
+                    found += self.holdings(tensor)
+        return found, [before for before, _ in node.next_functions if before is not None]
+
     def unmovable(self, kind: type) -> str:
         scripted = private("torch.jit:ScriptModule")
         if scripted is not None and issubclass(kind, scripted):

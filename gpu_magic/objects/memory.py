@@ -47,17 +47,23 @@ __all__ = [
 _MAX_NAMES = 8  # in a line
 _FULL = 1 << 28  # bytes that are free. The handle and the workspaces of a library of CUDA do not fit
 _TRACEBACK = "the last error's traceback"
+_IN_GRAPHS = "in graphs (grad_fn)"
 _RESULT = "the result of {}"
 _OUTPUT = re.compile(r"_{1,3}|_\d+")
 
 
 def holdings_of(values: Iterable[object], budget: Budget | None = None) -> dict[Hashable, Holding]:
     """Return the memory that values hold, by a key. Views and tied weights have the same key."""
-    walker = Walker(budget=budget)
     with collection_paused():
-        for _ in walker.walk(values):
-            pass
-        return holdings_in(walker.arrays)
+        return holdings_in(_arrays_in(values, budget))
+
+
+def _arrays_in(values: Iterable[object], budget: Budget | None) -> list[tuple[Any, Framework | None]]:
+    """Return the arrays that values hold, each with its framework, or with None if it is NumPy's."""
+    walker = Walker(budget=budget)
+    for _ in walker.walk(values):
+        pass
+    return walker.arrays
 
 
 def holdings_in(arrays: Iterable[tuple[object, Framework | None]]) -> dict[Hashable, Holding]:
@@ -84,12 +90,42 @@ def _numpy_holding(array: Any) -> Holding:
     return Holding(CPU, high - low, ("address", low))
 
 
+def _graphs_of(arrays: Iterable[tuple[Any, Framework | None]]) -> list[tuple[Framework, Any]]:
+    """Return the last nodes of the graphs that have computed arrays, each after its framework."""
+    found: list[tuple[Framework, Any]] = []
+    for array, framework in arrays:
+        with contextlib.suppress(Exception):  # whatever a type of arrays raises
+            if framework is not None and (node := framework.graph_of(array)) is not None:
+                found.append((framework, node))
+    return found
+
+
+def _kept_by_graphs(graphs: Iterable[tuple[Framework, Any]], budget: Budget) -> dict[Hashable, Holding]:
+    """Return the memory that graphs keep to go back, by a key."""
+    found: dict[Hashable, Holding] = {}
+    pending, seen = list(graphs), dict[int, Any]()  # which keeps the nodes, so that ids stay unique
+    while pending and budget.allows():
+        framework, node = pending.pop()
+        if id(node) not in seen:
+            seen[id(node)] = node
+            with contextlib.suppress(Exception):
+                holdings, before = framework.saved_by(node)
+                pending += [(framework, one) for one in before]
+                for holding in holdings:
+                    found.setdefault(holding.key, holding)
+    return found
+
+
 def memory_by_device(
     values: Iterable[object], budget: Budget | None = None
 ) -> dict[LogicalDevice | str, tuple[int, int]]:
     """Return the bytes and the number of arrays by device. Arrays that share memory count as one."""
+    return _by_device(holdings_of(values, budget).values())
+
+
+def _by_device(holdings: Iterable[Holding]) -> dict[LogicalDevice | str, tuple[int, int]]:
     found: dict[LogicalDevice | str, tuple[int, int]] = {}
-    for holding in holdings_of(values, budget).values():
+    for holding in holdings:
         nbytes, arrays = found.get(holding.device, (0, 0))
         found[holding.device] = nbytes + holding.nbytes, arrays + 1
     return found
@@ -149,11 +185,17 @@ def where_lines(shell: Any, names: Sequence[str]) -> list[str]:
         variables = {name: evaluated(shell, name) for name in names}
     rows: list[tuple[str, str]] = []
     for name, value in variables.items():
-        with budget.variable(name):
-            devices = Devices(memory_by_device([value], None if names else budget), machine)
+        with budget.variable(name), collection_paused():
+            arrays = _arrays_in([value], None if names else budget)
+            own = holdings_in(arrays)
+            kept = _kept_by_graphs(_graphs_of(arrays), budget)
+            graphs = _by_device(one for key, one in kept.items() if key not in own)
+        devices = Devices(_by_device(own.values()), machine)
         if names or devices:
             text = str(devices) if devices else "no arrays"
-            rows += zip_longest([name], text.split("\n"), fillvalue="")
+            shown = labels(graphs, machine)
+            more = [f"{shown[str(on)]}: {size_text(size)} {_IN_GRAPHS}" for on, (size, _) in graphs.items()]
+            rows += zip_longest([name], [*text.split("\n"), *more], fillvalue="")
     rows = rows or [("No variable holds arrays of an imported framework.", "")]
     lines = text_table(("", ""), rows)
     return [*lines, unfinished_text(budget.unfinished)] if budget.unfinished else lines
@@ -198,8 +240,10 @@ class Freed(NamedTuple):
         `gpu_free` would drop.
     held
         Bytes of each variable that holds memory on GPUs.
+    graphs
+        Bytes on GPUs that only the graphs of each variable's tensors keep, for `backward`.
     unnamed
-        Bytes on GPUs that the frameworks count and no variable holds.
+        Bytes on GPUs that the frameworks count and neither a variable nor a graph holds.
     text
         All figures in words, with the physical GPUs, and memory that a framework does not give back.
 
@@ -209,6 +253,7 @@ class Freed(NamedTuple):
     after: Mapping[str, int]
     dropped: Mapping[str, int]
     held: Mapping[str, int]
+    graphs: Mapping[str, int]
     unnamed: int
     text: str
 
@@ -238,7 +283,7 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
     ipython: Any = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     before = after = _in_use(machine := LazySnapshot())
-    held, dropped, total, unfinished = _held(shell)
+    held, dropped, graphs, total, unfinished = _held(shell)
     unnamed, drops = 0, listed(_named(dropped))
     if dry_run:
         lines = [f"Would drop {drops}." if drops else "No output and no traceback holds GPU memory."]
@@ -256,17 +301,20 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
                 lines.append(f"{described(device, machine)}: {sizes} in use")
         lines += filter(None, notes) if any(before.values()) else ["No framework has memory on a GPU here."]
         if shell is not None:
-            unnamed = max(0, sum(pool.used for _, pool in _pools()) - total)
+            unnamed = max(0, sum(pool.used for _, pool in _pools()) - total - sum(graphs.values()))
     if held:
         lines.append(f"Still held by {_holders(held, total)}.")
+    if graphs:
+        values = "To keep only the values, store loss.item() or loss.detach()."
+        lines.append(f"Kept {_IN_GRAPHS} of {listed(_named(graphs))}. {values}")
     lines += _lines_of_children(machine)
     if unnamed:
-        why = "no variable holds, such as the graph of a loss or the workspaces of libraries"
+        why = "no variable holds, such as the workspaces of libraries"
         lines.append(f"{size_text(unnamed)} more that {why}.")
     lines += [unfinished_text(unfinished)] if unfinished else []
     sizes_before = {str(device): nbytes for device, nbytes in before.items()}
     sizes_after = {str(device): after.get(device, 0) for device in before}
-    return Freed(sizes_before, sizes_after, dropped, held, unnamed, "\n".join(lines))
+    return Freed(sizes_before, sizes_after, dropped, held, graphs, unnamed, "\n".join(lines))
 
 
 def _lines_of_children(machine: LazySnapshot) -> list[str]:
@@ -293,38 +341,63 @@ def _empty_cache(framework: Framework) -> str:
         return printable(f"{framework.name} cannot empty its cache: {error}".partition("\n")[0])
 
 
-def _held(
-    shell: Any, device: LogicalDevice | None = None
-) -> tuple[dict[str, int], dict[str, int], int, list[str]]:
-    """Return the bytes that objects of a shell hold on GPUs, or on one GPU.
+class _Held(NamedTuple):
+    """The bytes that objects of a shell hold on GPUs, or on one GPU."""
 
-    The results are: bytes by variable, including private ones (`_x`); bytes by output that no variable holds;
-    bytes of all variables together, because they can share memory; and the names that were not searched in
-    full. Outputs are `Out[3]`, the last error, and the results of ended tasks. The caller must not
-    keep the values while it frees memory.
+    variables: dict[str, int]  # also private ones (`_x`)
+    outputs: dict[str, int]  # that no variable holds, with their graphs
+    graphs: dict[str, int]  # which only the graphs of the tensors of a variable keep
+    total: int  # of all variables together, because they can share memory
+    unfinished: list[str]  # the names that were not searched in full
+
+
+def _held(shell: Any, device: LogicalDevice | None = None) -> _Held:
+    """Return the bytes that objects of a shell hold.
+
+    Outputs are `Out[3]`, the last error, and the results of ended tasks. Nothing keeps the values afterwards,
+    so that their memory can be freed.
     """
     if shell is None:
-        return {}, {}, 0, []
+        return _Held({}, {}, {}, 0, [])
     names, budget, ours = shell.user_ns, Budget(), dict["Hashable", int]()
+    ends: dict[str, list[tuple[Framework, Any]]] = {}  # the last nodes of graphs, by variable
+    has_pools = bool(_pools())
     outputs: dict[str, object] = {_TRACEBACK: getattr(sys, "last_value", None)}
     outputs |= {f"Out[{number}]": value for number, value in names.get("_oh", {}).items()}
     outputs |= {_RESULT.format(task.name): task.result for task in tasks if not task.is_running}
 
+    def count(
+        found: dict[str, int], name: str, holdings: Mapping[Hashable, Holding], known: set[Hashable]
+    ) -> None:
+        for key, one in holdings.items():
+            is_gpu = isinstance(one.device, LogicalDevice) and one.device.kind == "gpu"
+            if key not in known and is_gpu and (device is None or is_same_device(one.device, device)):
+                ours[key] = one.nbytes
+                found[name] = found.get(name, 0) + one.nbytes
+
     def sizes(values: Mapping[str, object]) -> dict[str, int]:
         known, found = set(ours), dict[str, int]()
         for name, value in values.items():
-            with budget.variable(name):
-                here = {key: one for key, one in holdings_of([value], budget).items() if key not in known}
-            for key, one in here.items():
-                is_gpu = isinstance(one.device, LogicalDevice) and one.device.kind == "gpu"
-                if is_gpu and (device is None or is_same_device(one.device, device)):
-                    ours[key] = one.nbytes
-                    found[name] = found.get(name, 0) + one.nbytes
+            with budget.variable(name), collection_paused():
+                arrays = _arrays_in([value], budget)
+                holdings = holdings_in(arrays)
+                ends[name] = _graphs_of(arrays) if has_pools else []
+            count(found, name, holdings, known)
         return found
 
-    variables = sizes({name: value for name, value in names.items() if name not in shell.user_ns_hidden})
+    def add_graphs(found: dict[str, int], values: Iterable[str]) -> None:
+        for name in filter(ends.get, values):
+            with budget.variable(name), collection_paused():
+                holdings = _kept_by_graphs(ends[name], budget)
+            count(found, name, holdings, set(ours))
+
+    variables = {name: value for name, value in names.items() if name not in shell.user_ns_hidden}
+    held, graphs = sizes(variables), dict[str, int]()
     total = sum(ours.values())
-    return variables, sizes(outputs), total, budget.unfinished
+    add_graphs(graphs, variables)
+    dropped = sizes(outputs)
+    add_graphs(dropped, outputs)
+    return _Held(held, dropped, graphs, total, budget.unfinished)
 
 
 def _drop(shell: Any, name: str) -> None:
@@ -414,10 +487,11 @@ def shortage_lines(error: BaseException, shell: Any) -> list[str]:
         facts.append(f"{size_text(gpu.status.memory_free)} of {size_text(gpu.memory_total)} are free now")
     where = f" on {described(device, machine)}" if device is not None else ""
 
-    held, dropped, total, _ = _held(shell, device)
+    held, dropped, graphs, total, _ = _held(shell, device)
     ours, back = [_holders(held, total)] if held else [], _named(dropped)
+    ours += [f"{_IN_GRAPHS} of {listed(_named(graphs))}"] * bool(graphs)
     here = [pool for place, pool in pools if device is not None and is_same_device(place, device)]
-    unnamed = sum(pool.used for pool in here) - total
+    unnamed = sum(pool.used for pool in here) - total - sum(graphs.values())
     if here and unnamed > 0:
         ours.append(f"no variable holds {size_text(unnamed)}")
     if cached := sum(pool.reserved - pool.used for pool in here):

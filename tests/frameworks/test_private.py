@@ -135,7 +135,7 @@ NAMES = [
     for name in sorted(PRIVATE)
     if name.startswith("torch")
     and not re.search("%gpu_fit|%to_gpu", PRIVATE[name][1])
-    and not name.endswith((*_OF_ITS_CONTEXT, "ScriptModule"))
+    and not name.endswith((*_OF_ITS_CONTEXT, "ScriptModule", "SavedTensor.data"))
 ]
 
 

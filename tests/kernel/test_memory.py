@@ -98,6 +98,37 @@ def test_a_block_begins_and_ends_when_the_gpu_has_finished(pretend_kernel: Kerne
     assert pretend_kernel.run(waited).text == "(True, True, [True, False, False, False])"
 
 
+def test_what_graphs_keep_is_named_with_the_variable(pretend_kernel: Kernel) -> None:
+    kernel = pretend_kernel
+    kernel.run(
+        f"{BEGIN}\nfrom torch.autograd.graph import saved_tensors_hooks\n"
+        "weight = torch.ones(MIB // 4, device='pretend', requires_grad=True)\n"
+        "def step(): return (weight.exp() * weight).sum()\n"
+        "losses = [step() for _ in range(4)]\n"
+        "class Own(torch.autograd.Function):\n"
+        "    @staticmethod\n    def forward(ctx, x): ctx.save_for_backward(x * 2); return x.sum()\n"
+        "    @staticmethod\n    def backward(ctx, grad): return grad * ctx.saved_tensors[0]\n"
+        "own = Own.apply(weight)\n"
+        "with saved_tensors_hooks(lambda x: x.clone(), lambda x: 1 / 0): hooked = step()"
+    )
+    assert (
+        kernel.run("%where losses").stdout.splitlines()[-1].strip()
+        == "pretend:0: 4.0 MiB in graphs (grad_fn)"
+    )
+    said = kernel.run("%gpu_free").stdout.splitlines()
+    assert any(
+        line.startswith("Kept in graphs (grad_fn) of losses (4.0 MiB)") and "own (1.0 MiB)" in line
+        for line in said
+    )
+    short = kernel.run("raise torch.OutOfMemoryError('Tried to allocate 60.00 GiB.')")
+    assert "in graphs (grad_fn) of losses (4.0 MiB)" in short.stdout
+    kernel.run("del own, hooked\nfor loss in losses: loss.backward()\nweight.grad = None")
+    assert "graphs" not in kernel.run("%gpu_free\n%where losses").stdout
+    # An output with a graph gives back what it keeps.
+    kernel.run("step()")
+    assert kernel.run("%gpu_free").stdout.startswith("Dropped Out[")
+
+
 def test_how_much_is_free_is_the_driver_s_figure(pretend_kernel: Kernel) -> None:
     kernel = pretend_kernel
     kernel.run(
