@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementWarning, warn_once
 from gpu_magic.frameworks.base import Framework, Holding, MemoryPool, OutOfMemory, wanted_in
-from gpu_magic.frameworks.private import private
+from gpu_magic.frameworks.private import private, private_of
 from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.frameworks.torch_objects import execution_devices, inner_tensors
 from gpu_magic.text import listed, with_article
