@@ -188,7 +188,8 @@ def detail_of(device: Device) -> dict[str, Any]:
 
 def _process(process: GpuProcess) -> dict[str, Any]:
     """Return a process as pages show it. An unknown text is empty."""
-    name = f"process {process.pid}" if process.name is UNKNOWN else process.name
+    ended = " (ended)" * process.has_ended
+    name = f"process {process.pid}{ended}" if process.name is UNKNOWN else process.name
     folder, _, file = process.notebook.rpartition("/") if process.is_kernel else ("", "", "")
     age = "" if process.age is UNKNOWN else age_text(process.age)
     whose = "this kernel" if process.pid == os.getpid() else "started by this kernel"
@@ -198,7 +199,7 @@ def _process(process: GpuProcess) -> dict[str, Any]:
         "started": None if process.started is UNKNOWN else process.started,
         # The notebook of one of the user's own kernels, else the script or the program.
         "title": shortened(file, _LONGEST_PATH) or printable(name),
-        "folder": _path_text(folder),  # the folder of that notebook
+        "folder": _path_text(folder or process.folder),  # of that notebook, or of a kernel without one
         # The notebook that started another of the user's own programs.
         "notebook": "" if process.is_kernel else _path_text(process.notebook),
         "whose": whose if process.is_this_process is True else "",
