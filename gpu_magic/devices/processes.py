@@ -163,7 +163,7 @@ def _unseen(pid: int) -> GpuProcess:
     except PermissionError:
         return GpuProcess(pid, is_this_process=False, is_same_user=False)
     except (ProcessLookupError, OverflowError):
-        return GpuProcess(pid, is_this_process=False, has_ended=True)
+        return GpuProcess(pid, has_ended=True)  # it can have been a child of this one
     return GpuProcess(pid)  # it has started meanwhile
 
 

@@ -76,7 +76,7 @@ def test_a_process_of_ones_own_has_its_script_its_notebook_and_its_start(tmp_pat
             assert known == GpuProcess(pid)
         else:
             assert (known.name, known.started) == ("train.py", found.started)
-    gone = GpuProcess(pid) if IN_CONTAINER else GpuProcess(pid, is_this_process=False, has_ended=True)
+    gone = GpuProcess(pid) if IN_CONTAINER else GpuProcess(pid, has_ended=True)
     assert (table.look_up([pid])[pid], read_process(pid)) == (gone, GpuProcess(pid))
 
 
