@@ -254,7 +254,7 @@ def test_a_device_file_that_cuda_makes_itself_is_not_missing(place: Place) -> No
 
 def test_memory_of_a_process_that_has_ended() -> None:
     machine = inventory("2xA100-80GB")
-    ghost = GpuProcess(4711, memory=32 << 30, is_this_process=False, has_ended=True)
+    ghost = GpuProcess(4711, memory=32 << 30, has_ended=True)
     first, second = machine.gpus
     second = replace(second, minor=3, status=replace(second.status, processes=(ghost,)))
     (found,) = check_ended_processes(Facts(replace(machine, gpus=(first, second))))

@@ -97,7 +97,7 @@ def test_the_workers_that_a_kernel_has_left_are_found_together() -> None:
 
 
 def test_a_process_that_the_driver_still_lists_is_explained() -> None:
-    status = GpuStatus(processes=(GpuProcess(4711, memory=32 << 30, is_this_process=False, has_ended=True),))
+    status = GpuStatus(processes=(GpuProcess(4711, memory=32 << 30, has_ended=True),))
     own = OwnProcesses([], [Gpu(1, status=status)], "")
     said = "Process 4711 has ended, but the driver still lists 32.0 GiB of it on GPU 1."
     assert repr(own).strip().startswith(f"! {said} %gpu_doctor shows")
