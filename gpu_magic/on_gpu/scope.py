@@ -135,9 +135,11 @@ class Scope:
         for scope in tuple(_everywhere):
             scope.note_block_on(self.devices)
             self.note_block_on(scope.devices)
+        self._before: dict[LogicalDevice, int] = {}
+        with suppress(Exception):  # as at the end of the block
+            self._before = self._work()
         _everywhere.append(self)
         running.scopes.append(self)
-        self._before = self._work()
         return self
 
     @public

@@ -70,6 +70,19 @@ def test_workers_that_have_started_before_a_choice_are_named(fresh: Fresh) -> No
     assert said.count("keep the earlier GPUs") == 1  # the second choice changes nothing
 
 
+def test_ray_that_has_started_before_a_choice_is_named(fresh: Fresh) -> None:
+    """Ray itself is not among the packages of the tests: this is its public function."""
+    said = fresh(
+        "import sys, types, gpu_magic, gpu_magic.testing\n"
+        "ray = sys.modules['ray'] = types.ModuleType('ray')\n"
+        "with gpu_magic.testing.simulate('2xT4'):\n"
+        "    for number, started in ((0, False), (1, True)):\n"
+        "        ray.is_initialized = lambda: started\n"
+        "        print('Ray' in str(gpu_magic.choose(number)))\n"
+    )
+    assert said.split() == ["False", "True"]
+
+
 @pytest.mark.parametrize(
     ("value", "claims", "wanted"), [("'1'", [1], True), ("None", [], True), ("'1'", [], False)]
 )
