@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from gpu_magic import on_gpu
+from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import get
+from gpu_magic.frameworks.target import blocks_here
 from tests.conftest import torch_build
 from tests.programs.errors import placement_error
 from tests.programs.runner import ELSEWHERE, gives
@@ -24,6 +26,8 @@ if ELSEWHERE:
     import torch._dynamo
     from torch.overrides import TorchFunctionMode
     from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+
+    from gpu_magic.frameworks.torch_modes import RefusingMode
 
 TORCH = torch_build()[0]
 OUTSIDE = ["cpu", 0, "cpu"]
@@ -486,3 +490,42 @@ def test_other_tasks_keep_the_device_that_the_user_has_set():
     found = asyncio.run(main())
     torch.set_default_device(None)
     return [*found, state()]
+
+
+@gives(["cpu", "No such device."])
+def test_a_missing_device_is_no_error_of_another_task():
+    """PyTorch lacks the device of a block that is another framework's."""
+
+    async def other(begins):
+        await begins.wait()
+        return torch.zeros(1).device
+
+    async def main():
+        begins = asyncio.Event()
+        task = asyncio.create_task(other(begins))
+        await asyncio.sleep(0)
+        blocks_here.set(("a block",))
+        with RefusingMode("No such device."):
+            begins.set()
+            outside = await task
+            try:
+                return [outside, torch.zeros(1).device]
+            except PlacementError as error:
+                return [outside, str(error)]
+
+    return asyncio.run(main())
+
+
+@gives([[], [], []])
+def test_nothing_of_a_block_stays_in_the_context():
+    """A kernel runs all cells in one context."""
+    found = []
+    with contextlib.suppress(ZeroDivisionError), on_gpu(1):
+        torch.zeros(1 // 0)
+    found.append(blocks_here.get())
+    with contextlib.suppress(PlacementError), on_gpu(9):
+        torch.zeros(1)
+    found.append(blocks_here.get())
+    with on_gpu(1), on_gpu(2):
+        pass
+    return [*found, blocks_here.get()]
