@@ -229,8 +229,8 @@ class PyTorch(Framework):
         return [LogicalDevice("gpu", index, kind) for index in range(count)]
 
     def work(self) -> Mapping[LogicalDevice, int]:
-        stats: Any = sys.modules["torch"].accelerator.memory_stats
         try:
+            stats: Any = sys.modules["torch"].accelerator.memory_stats
             return {
                 device: stats(device.index).get("allocation.all.allocated", 0) for device in self._started()
             }

@@ -45,7 +45,7 @@ running = _RunningBlocks()
 
 def innermost() -> LogicalDevice | None:
     """Return the device of this thread's block. None outside of blocks, or in a block on several devices."""
-    here = [scope for scope in running.scopes if scope in blocks_here.get()]
+    here = [scope for scope in running.scopes if scope.token in blocks_here.get()]
     devices: tuple[LogicalDevice, ...] = here[-1].devices if here else ()
     return devices[0] if len(devices) == 1 else None
 

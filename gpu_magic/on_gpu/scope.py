@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import warnings
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Scope"]
 
+_log = logging.getLogger("gpu_magic.on_gpu")
 # The modules of the frameworks that a block has left out in this session, each with a warning.
 _left_out: set[str] = set()
 # The blocks that run now, in all threads.
@@ -94,6 +96,8 @@ class Scope:
         self._waiting: set[str] = set()  # modules of frameworks that get the device at their first use
         self._problem = ""  # of a framework that the block imported, raised later
         self.say: Callable[[str], None] = _warn
+        self.token = object()  # for contexts, which can outlive the block, and must not keep its variables
+        self._before: dict[LogicalDevice, int] = {}
         self._others: set[int] = set()  # the GPUs of other blocks: around, within, and in other threads
 
     @public
@@ -118,7 +122,8 @@ class Scope:
             print(f"Running on the CPU: {problem}")  # noqa: T201 - as `or_cpu` promises
             self.devices, self._mirror = (CPU,), False
         failed = {}
-        blocks_here.set((*blocks_here.get(), self))
+        _everywhere.append(self)
+        blocks_here.set((*blocks_here.get(), self.token))
         self._context = copy_context()
         try:
             for framework in frameworks:
@@ -127,18 +132,15 @@ class Scope:
                 except PlacementError as error:
                     failed[framework] = str(error)
             self._leave_out(failed)
+            for scope in [scope for scope in _everywhere if scope is not self]:
+                scope.note_block_on(self.devices)
+                self.note_block_on(scope.devices)
+            self._before = self._work()
             self._import_hook.attach()
         except BaseException:
             self._scopes.close()
-            self._forget_context()
+            self._forget()
             raise
-        for scope in tuple(_everywhere):
-            scope.note_block_on(self.devices)
-            self.note_block_on(scope.devices)
-        self._before: dict[LogicalDevice, int] = {}
-        with suppress(Exception):  # as at the end of the block
-            self._before = self._work()
-        _everywhere.append(self)
         running.scopes.append(self)
         return self
 
@@ -147,12 +149,32 @@ class Scope:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._import_hook.detach()
-        elsewhere = ""
-        with suppress(Exception):  # a GPU can be lost, and the block has its own error
-            elsewhere = elsewhere_text(*self._elsewhere(), self._evidence, self.devices, self.machine)
-        missed = [] if kind is not None else self._missed()
-        # Blocks in tasks and suspended generators can end in any order. So leave and re-enter later blocks.
-        _everywhere.remove(self)
+        used: list[LogicalDevice] = []
+        missed: list[Framework] = []
+        current = None
+        try:
+            missed = [] if kind is not None else self._missed()
+            used, current = self._elsewhere()
+        finally:
+            self._leave_for_good(kind, error, trace)
+        if elsewhere := elsewhere_text(used, current, self._evidence, self.devices, self.machine):
+            self.was_elsewhere = True
+            self.say(elsewhere)
+        for framework in missed:
+            _warn(
+                f"{framework.name} was not set to {self._name()} because another thread or an unusual "
+                "loader imported it. Import it before the block."
+            )
+        if kind is None:
+            self._raise_problem()
+
+    def _leave_for_good(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Restore the devices. Blocks in tasks and suspended generators can end in any order.
+
+        So leave later blocks first, and enter them again.
+        """
         is_here = self in running.scopes
         later = running.scopes[running.scopes.index(self) + 1 :] if is_here else []
         if is_here:
@@ -164,32 +186,27 @@ class Scope:
         finally:
             for scope in later:
                 scope.enter_again()
-            self._forget_context()
-        if elsewhere:
-            self.was_elsewhere = True
-            self.say(elsewhere)
-        for framework in missed:
-            _warn(
-                f"{framework.name} was not set to {self._name()} because another thread or an unusual "
-                "loader imported it. Import it before the block."
-            )
-        if kind is None:
-            self._raise_problem()
+            self._forget()
 
-    def _forget_context(self) -> None:
-        """Take the block from those around the code that runs."""
-        blocks_here.set(tuple(block for block in blocks_here.get() if block is not self))
+    def _forget(self) -> None:
+        """Take the block from those that run, and from those around the code that runs."""
+        _everywhere.remove(self)
+        blocks_here.set(tuple(block for block in blocks_here.get() if block is not self.token))
 
     def note_block_on(self, devices: Iterable[LogicalDevice]) -> None:
         """Be told of the devices of a block that runs at the same time."""
         self._others |= {device.index for device in devices if device.kind == "gpu"}
 
     def _work(self) -> dict[LogicalDevice, int]:
-        """Return what frameworks have allocated so far on each GPU: a number that grows."""
+        """Return what frameworks have allocated so far on each GPU: a number that grows. Empty if unknown."""
         found: dict[LogicalDevice, int] = {}
-        for framework, _ in self._set.values():
-            for device, count in framework.work().items():
-                found[device] = found.get(device, 0) + count
+        try:
+            for framework, _ in self._set.values():
+                for device, count in framework.work().items():
+                    found[device] = found.get(device, 0) + count
+        except Exception as error:  # noqa: BLE001 - of a framework whose GPU is lost, for example
+            _log.debug("What frameworks have allocated is unknown: %s", error)
+            return {}
         return found
 
     def _elsewhere(self) -> tuple[list[LogicalDevice], LogicalDevice | None]:
@@ -202,10 +219,12 @@ class Scope:
             and device.index not in meant
             and not self._evidence.has_text(str(device))  # the code itself names it
         ]
-        currents = (framework.current() for framework, _ in self._set.values())
-        current = next(filter(None, currents), None)
-        is_meant = current is None or self.devices[0].kind == "cpu" or current.index in meant
-        return used, None if is_meant or running.scopes[-1:] != [self] else current
+        current = None
+        if self.devices[0].kind != "cpu" and running.scopes[-1:] == [self]:
+            with suppress(Exception):  # as in `_work`
+                currents = (framework.current() for framework, _ in self._set.values())
+                current = next(filter(None, currents), None)
+        return used, None if current is None or current.index in meant else current
 
     def leave(self) -> None:
         """Restore the state before the block, until `enter_again`. An error is raised at the block's end."""

@@ -17,6 +17,7 @@ import pytest
 
 from gpu_magic import PlacementError, PlacementWarning, on_gpu
 from gpu_magic.frameworks.post_import import PostImportHook
+from gpu_magic.frameworks.target import blocks_here
 from gpu_magic.objects.physical import innermost
 from gpu_magic.on_gpu.scope import _left_out
 from gpu_magic.testing import simulate
@@ -26,6 +27,8 @@ from tests.programs.threads import at_once
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from gpu_magic.frameworks.target import LogicalDevice
 
 pytestmark = pytest.mark.usefixtures("fakes")
 found: list[Any] = []  # of the last cell
@@ -277,6 +280,27 @@ def test_a_framework_that_can_not_be_set_is_left_out_of_blocks_that_use_another_
     hidden = "    __builtins__['__import__']('qui' + 'pu')\n    x = abacus.made()"
     with pytest.warns(PlacementWarning, match="Quipu cannot be set to cuda:0"):
         assert cell(f"import abacus\nwith on_gpu(0):\n{hidden}")["x"] == "gpu:0"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the GPU is lost"), KeyboardInterrupt()])
+def test_a_framework_that_cannot_count_leaves_no_block_open(error: BaseException) -> None:
+    import abacus
+
+    def work() -> dict[LogicalDevice, int]:
+        raise error
+
+    is_interrupt = isinstance(error, KeyboardInterrupt)
+    ABACUS.work = work  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt) if is_interrupt else contextlib.nullcontext():
+        assert cell("import abacus\nwith on_gpu(1): x = abacus.made()")["x"] == "gpu:1"
+    assert (abacus.made(), innermost(), blocks_here.get()) == ("cpu", None, ())
+    del vars(ABACUS)["work"]
+    block = on_gpu(1)
+    block.__enter__()
+    ABACUS.work = work  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt) if is_interrupt else contextlib.nullcontext():
+        block.__exit__(None, None, None)
+    assert (abacus.made(), innermost(), blocks_here.get()) == ("cpu", None, ())
 
 
 def test_a_block_that_fails_as_it_begins_leaves_all_as_it_was() -> None:

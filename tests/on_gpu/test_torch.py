@@ -16,6 +16,7 @@ from gpu_magic import on_gpu
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import get
 from gpu_magic.frameworks.target import blocks_here
+from gpu_magic.objects.physical import innermost
 from tests.conftest import torch_build
 from tests.programs.errors import placement_error
 from tests.programs.runner import ELSEWHERE, gives
@@ -441,6 +442,23 @@ def drawn(function, args, options, device):
 
 
 # Tasks of asyncio, which take turns in one thread
+
+
+async def blocks_device(begins):
+    await begins.wait()
+    return innermost()
+
+
+@gives([None, "cuda:1"])
+def test_variables_move_to_the_device_of_the_task_s_own_block():
+    async def main():
+        begins = asyncio.Event()
+        other = asyncio.create_task(blocks_device(begins))
+        with on_gpu(1):
+            begins.set()
+            return [await other, innermost()]
+
+    return asyncio.run(main())
 
 
 async def made(*pauses):
