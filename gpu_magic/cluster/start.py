@@ -18,7 +18,6 @@ from gpu_magic.cluster.launchers import GpuControllerLauncher, GpuEngineSetLaunc
 from gpu_magic.errors import ClusterError
 from gpu_magic.launch.process import RunFolder
 from gpu_magic.process.session import current
-from gpu_magic.process.view import read_machine
 from gpu_magic.text import shortened
 
 __all__ = ["start_here", "start_profile"]
@@ -45,7 +44,7 @@ def start_here(gpus: str | None, count: int | None, *, force: bool) -> Cluster:
         )
         undo.callback(end_engines, launched, files)
         client = _start(launched, len(parts), undo, parts=parts, claims=claims)
-        is_simulated = bool(read_machine(current()).simulated)
+        is_simulated = bool(current().reader.simulated)
         engines = [Engine(number, part.known, is_simulated=is_simulated) for number, part in enumerate(parts)]
         undo.pop_all()
         return Cluster(client, engines, launched, files)

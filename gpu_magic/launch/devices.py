@@ -12,7 +12,6 @@ from gpu_magic.gpus.options import Options, read_seconds
 from gpu_magic.gpus.request import Auto, Named, Reset, parse
 from gpu_magic.gpus.select import Selection, select
 from gpu_magic.gpus.wait import Wait
-from gpu_magic.process.environment import variables_now
 from gpu_magic.process.mask import names_of
 from gpu_magic.process.view import Snapshot, read_for_auto, read_machine
 from gpu_magic.process.visible import read_visible
@@ -44,7 +43,8 @@ def inherit(session: Session, options: Options, *, claims: Claims | None) -> Sel
 
     It raises LaunchError if the GPUs are unknown or there are none.
     """
-    snapshot, variables = Snapshot.take(session), variables_now()
+    snapshot = Snapshot.of(session, read_machine(session))
+    variables = snapshot.now
     devices = tuple(_visible(snapshot))
     if not options.force:
         snapshot.given.check_inside(devices)

@@ -43,22 +43,35 @@ _PACKAGES = {
     "accelerate-launch": "accelerate",
     "deepspeed": "deepspeed",
 }
-# Programs that run a command in front of which they stand: in this environment, and in one of their own.
-_WRAPPERS = {"env", "ionice", "nice", "nohup", "numactl", "setsid", "stdbuf", "taskset", "time", "timeout"}
-_ENVIRONMENTS = {
-    "conda",
-    "hatch",
-    "mamba",
-    "micromamba",
-    "pdm",
-    "pipenv",
-    "pipx",
-    "pixi",
-    "poetry",
-    "rye",
-    "uv",
-    "uvx",
+# Programs that run the command behind them, each with its options that have a value. The second ones look for
+# the command in an environment of their own, and all of these but uvx have the word `run` before it.
+_WRAPPERS = {
+    "env": "-u --unset -C --chdir",
+    "ionice": "-c -n -p",
+    "nice": "-n",
+    "nohup": "",
+    "numactl": "-N -m -C -i -p",
+    "setsid": "",
+    "stdbuf": "-i -o -e",
+    "taskset": "",
+    "time": "-f -o",
+    "timeout": "-s -k",
 }
+_ENVIRONMENTS = {
+    "conda": "-n --name -p --prefix --cwd",
+    "mamba": "-n --name -p --prefix --cwd",
+    "micromamba": "-n --name -p --prefix --cwd",
+    "hatch": "-e --env",
+    "pdm": "-p --project",
+    "pipenv": "",
+    "pixi": "-e --environment --manifest-path",
+    "poetry": "-C --directory -P --project",
+    "rye": "",
+    "uv": "--with --with-editable --with-requirements -p --python --project --directory --env-file --extra "
+    "--group --package --index --default-index",
+    "uvx": "--from --with --with-editable --with-requirements -p --python --index --default-index",
+}
+_WITH_A_WORD = ("taskset", "timeout")  # a mask or a time comes before the command
 
 
 class RankFiles(NamedTuple):
@@ -146,7 +159,8 @@ def build(command: Command, options: Container[str]) -> Command:  # noqa: C901 -
         case _:
             # Likely typing errors.
             if re.match(r"[A-Za-z_]\w*=", program):
-                raise LaunchError(f"{program} sets a variable. Try --env {program}, or --gpus to name GPUs")
+                way = "--gpus to name GPUs" if program.partition("=")[0] in NAMES else f"--env {program}"
+                raise LaunchError(f"{program} sets a variable. Try {way}")
             if program == "accelerate" and words and words[0].endswith(".py"):
                 raise LaunchError(f"accelerate needs a command. Try accelerate launch {words[0]}")
             if program.endswith(".py") and not os.access(Path(command.folder, program), os.X_OK):
@@ -155,24 +169,63 @@ def build(command: Command, options: Container[str]) -> Command:  # noqa: C901 -
 
 
 def _behind(command: Command, options: Container[str]) -> Command | None:
-    """Return a launcher's command behind a program that runs it, such as `uv run`. None: another command."""
-    program, *words = command.rest
-    place = next((place for place in range(len(words)) if _is_launcher(words[place:])), None)
-    if place is None or Path(program).name not in _WRAPPERS | _ENVIRONMENTS:
+    """Return a launcher's command behind programs that run it, such as `uv run`. None: another command.
+
+    It raises LaunchError if `env` would change a variable that names GPUs, whatever the command is.
+    """
+    words, place, is_elsewhere = list(command.rest), 0, False
+    while place < len(words) and (name := Path(words[place]).name) in _WRAPPERS | _ENVIRONMENTS:
+        before, place = place, _after_wrapper(words, place, name)
+        if name == "env":
+            _check_variables(words[before + 1 : place])
+        is_elsewhere |= name in _ENVIRONMENTS
+    if not words[:place] or not words[place:] or not _is_launcher(words[place:]):
         return None
-    before = words[:place]
-    for word in before:
-        if word.startswith(tuple(f"{name}=" for name in NAMES)):
-            raise LaunchError(f"{word} would replace the chosen GPUs. Omit it, and name GPUs with --gpus")
-    is_elsewhere = not {Path(word).name for word in (program, *before)}.isdisjoint(_ENVIRONMENTS)
+    path = _find_program(words[0], command.folder)
     found = build(command._replace(rest=words[place:], is_elsewhere=is_elsewhere), options)
-    return found._replace(start=[_find_program(program, command.folder), *before, *found.start])
+    return found._replace(start=[path, *words[1:place], *found.start])
+
+
+def _after_wrapper(words: Sequence[str], place: int, name: str) -> int:
+    """Return the place of the command that the program at a place runs. The words' end if it runs none."""
+    with_value = (_WRAPPERS | _ENVIRONMENTS)[name].split()
+    is_run = name in _WRAPPERS or name == "uvx"
+    has_word = name not in _WITH_A_WORD
+    place += 1
+    while place < len(words):
+        word = words[place]
+        if word.startswith("-"):
+            place += word in with_value
+        elif not is_run:
+            if word != "run":
+                return len(words)
+            is_run = True
+        elif not has_word:
+            has_word = True
+        elif name != "env" or "=" not in word:
+            break
+        place += 1
+    return place
+
+
+def _check_variables(words: Sequence[str]) -> None:
+    """Raise LaunchError if these words of `env` change a variable that names GPUs."""
+    for word, following in pairwise([*words, ""]):
+        unset = following if word in ("-u", "--unset") else word.removeprefix("--unset=").removeprefix("-u")
+        name = word.partition("=")[0] if "=" in word and not word.startswith("-") else unset
+        if name in NAMES or word in ("-", "-i", "--ignore-environment"):
+            shown = f"{word} {following}" if unset is following else word
+            raise LaunchError(
+                f"env {shown} would replace the chosen GPUs. Omit it, and name GPUs with --gpus"
+            )
 
 
 def _is_launcher(words: Sequence[str]) -> bool:
     """Return whether a command line begins with a launcher."""
-    name = Path(words[0]).name
-    line = read_python_line(words[1:]) if _PYTHON.fullmatch(name) else None
+    name, after = Path(words[0]).name, words[1:]
+    if name == "accelerate":
+        return after[:1] == ["launch"]
+    line = read_python_line(after) if _PYTHON.fullmatch(name) else None
     return name in _PACKAGES or (line is not None and line.kind == "module" and line.name in _LAUNCHERS)
 
 

@@ -138,6 +138,46 @@ def test_a_launcher_behind_a_program_that_runs_it(uv: Path, before: str) -> None
     assert " PET_NPROC_PER_NODE=2 " in module
     deepspeed = shell_lines("--gpus", "3,1", *before.split(), "deepspeed", "show.py")
     assert " -m deepspeed.launcher.launch --world_info=" in deepspeed
+    assert ("uv" in before) == (" run python -m deepspeed" in deepspeed)
+
+
+def test_a_variable_that_would_replace_the_gpus_is_refused_before_any_command(uv: Path) -> None:
+    for words in (
+        "env CUDA_VISIBLE_DEVICES=1 python show.py",
+        "nice -n 5 env A=1 HIP_VISIBLE_DEVICES=1 true",
+        "env -u CUDA_VISIBLE_DEVICES torchrun show.py",
+        "env --unset=CUDA_VISIBLE_DEVICES true",
+        "env -i torchrun show.py",
+        "nohup env - true",
+    ):
+        with pytest.raises(LaunchError, match="would replace the chosen GPUs"):
+            shell_lines("--gpus", "3,1", *words.split())
+    assert "show.py CUDA_VISIBLE_DEVICES=1" in shell_lines(
+        "--gpus", "3", "python", "show.py", "CUDA_VISIBLE_DEVICES=1"
+    )
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "nohup python show.py --strategy deepspeed",
+        "timeout 1h python show.py --backend deepspeed",
+        "uv run --with deepspeed python show.py",
+        "uv add deepspeed",
+        "uv run accelerate config",
+        "env LAUNCHER=torchrun python show.py",
+    ],
+)
+def test_words_of_other_commands_are_no_launchers(uv: Path, typed: str) -> None:
+    line = shell_lines("--gpus", "3,1", *typed.split())
+    assert f"{typed.partition(' ')[2]}\n" in line
+    assert "PET_" not in line
+
+
+def test_the_value_of_an_option_is_no_launcher(uv: Path) -> None:
+    line = shell_lines("--gpus", "3,1", *"uv run --with accelerate -p 3.12 torchrun show.py".split())
+    assert "PET_NPROC_PER_NODE=2 " in line
+    assert " run --with accelerate -p 3.12 torchrun show.py\n" in line
 
 
 def test_a_launcher_of_another_environment_is_found_there(uv: Path) -> None:
