@@ -203,6 +203,15 @@ def check_names_of_variables(facts: Facts) -> Iterator[Finding]:
         yield _wrong(meant, what, fix=_choose(facts, "auto") if facts.is_ipython else "")
 
 
+def check_choice(facts: Facts) -> Iterator[Finding]:
+    kernel = facts.kernel
+    if kernel is UNKNOWN or kernel.seen == ():  # `check_visible_devices` reports that no GPU is visible
+        return
+    for note in kernel.notes:
+        if note.flaw is Flaw.REPLACED:
+            yield _wrong("choice", str(note))
+
+
 def check_visible_devices(facts: Facts) -> Iterator[Finding]:
     kernel, machine = facts.kernel, facts.machine
     if kernel is UNKNOWN or machine is UNKNOWN:
@@ -216,7 +225,7 @@ def check_visible_devices(facts: Facts) -> Iterator[Finding]:
     # `check_cuda` reports what CUDA has read. `check_gpus` reports how to leave out a lost GPU.
     is_hidden = is_frozen and kernel.guard.is_known and not kernel.guard.devices
     is_lost = any(gpu.problem for gpu in machine.gpus)
-    notes = [note for note in kernel.notes if note.flaw is not Flaw.REPLACED]  # which %gpus shows
+    notes = [note for note in kernel.notes if note.flaw is not Flaw.REPLACED]  # see `check_choice`
     for note in notes:
         if note.flaw is Flaw.CONTRADICTION:
             yield _aside(name, str(note))

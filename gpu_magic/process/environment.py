@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -40,7 +41,25 @@ def variables_now(environment: Mapping[str, str] | None = None) -> Variables:
     """Return the variables that decide which GPUs a process with this or another environment sees."""
     from gpu_magic.process.mask import NAMES, Variables  # `%load_ext` needs neither
 
-    return Variables(*map((os.environ if environment is None else environment).get, NAMES))
+    return Variables(*map(_value_in_c if environment is None else environment.get, NAMES))
+
+
+def _value_in_c(name: str) -> str | None:
+    """Return a variable as CUDA reads it. `os.putenv` changes it for C code alone, not in `os.environ`."""
+    if "ctypes" not in sys.modules or os.name != "posix":  # whatever reads GPUs has loaded it
+        return os.environ.get(name)
+    value = _getenv()(os.fsencode(name))
+    return None if value is None else os.fsdecode(value)
+
+
+@cache
+def _getenv() -> Callable[[bytes], bytes | None]:
+    """Return C's own function. It keeps Python's lock, so that no thread changes a variable meanwhile."""
+    import ctypes
+
+    getenv = ctypes.PyDLL(None).getenv
+    getenv.restype = ctypes.c_char_p
+    return getenv
 
 
 def misspelt(environment: Mapping[str, str]) -> dict[str, str]:
@@ -113,15 +132,14 @@ class EnvironmentChanges:
 
     def replaced(self) -> tuple[Variables, Variables] | None:
         """Return the variables of a choice, and those that CUDA would read. None if they are the same."""
+        if not self._changes:
+            return None
         from gpu_magic.process.mask import NAMES, Variables
 
-        names = [name for name in NAMES if name in self]
-        chosen = {name: self._changes[name][1] for name in names}
-        now = {name: _value_in_c(name) for name in names}
-        if chosen == now:
-            return None
-        rest = {name: os.environ.get(name) for name in NAMES}
-        return Variables(*(rest | chosen).values()), Variables(*(rest | now).values())
+        now = variables_now()
+        pairs = zip(NAMES, now, strict=True)
+        chosen = Variables(*(self._changes[name][1] if name in self else value for name, value in pairs))
+        return None if chosen == now else (chosen, now)
 
     def restore(self, names: Iterable[str]) -> list[str]:
         """Restore variables, unless other code has changed them since. Return the names that changed."""
@@ -147,17 +165,6 @@ class EnvironmentChanges:
     def forget(self) -> None:
         """Forget the values to restore. The variables stay as they are."""
         self._changes.clear()
-
-
-def _value_in_c(name: str) -> str | None:
-    """Return a variable as C code reads it. `os.putenv` changes it for C code alone."""
-    ctypes = sys.modules.get("ctypes")  # whatever reads GPUs has loaded it
-    if ctypes is None or os.name != "posix":
-        return os.environ.get(name)
-    getenv = ctypes.CDLL(None).getenv
-    getenv.restype = ctypes.c_char_p
-    value = getenv(os.fsencode(name))
-    return None if value is None else os.fsdecode(value)
 
 
 def set_variable(name: str, value: str | None) -> None:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.claims.held import count_waiting
 from gpu_magic.devices.model import UNKNOWN, Inventory, Unknown
 from gpu_magic.devices.processes import with_notebooks
+from gpu_magic.errors import GpuMagicError
 from gpu_magic.process.drivers import State, probe
 from gpu_magic.process.environment import Program, program, variables_now
 from gpu_magic.process.given import Given, Grant
 from gpu_magic.process.guard import Guard, judge_process
-from gpu_magic.process.mask import By, Flaw, Note, Reading, Variables, names_of
+from gpu_magic.process.mask import NAMES, By, Flaw, Note, Reading, Variables, names_of
 from gpu_magic.process.pace import paced
 from gpu_magic.process.session import Session, current
 from gpu_magic.process.visible import in_force, read_visible
@@ -94,7 +95,6 @@ class Snapshot:
             claimed=session.claims.held,
             by=session.by,
             chosen=session.chosen,
-            replaced=session.environment.replaced(),
         )
 
     @classmethod
@@ -111,6 +111,7 @@ class Snapshot:
             waiting=count_waiting(session.access),
             program=program(),
             is_as_begun=found.now == session.begun_with,
+            replaced=session.environment.replaced(),
         )
 
     def __iter__(self) -> Iterator[Gpu]:
@@ -196,13 +197,18 @@ class Snapshot:
 
     def _in_place_of_choice(self, chosen: Variables, now: Variables) -> Note:
         """Return what became of a choice that other code has changed."""
-        devices, name = read_visible(chosen, self.machine).devices, names_of(self.machine.vendor)[0]
-        value = now.named((name,))[name]
-        what = f"Other code has {f'set {name}={value}' if value is not None else f'removed {name}'}"
+        devices = read_visible(chosen, self.machine).devices
+        changes = zip(NAMES, chosen, now, strict=True)
+        name, value = next((name, value) for name, before, value in changes if before != value)
+        what = f"{name}={value} was set" if value is not None else f"{name} was removed"
         if devices is UNKNOWN:
-            return Note(f"{what} since you chose. Choose again.", Flaw.REPLACED)
+            return Note(f"{what} after you chose. Choose again.", Flaw.REPLACED)
         numbers = ",".join(device.number_text for device in devices) or "none"
-        return Note(f"{what} after %gpus {numbers}.", Flaw.REPLACED, f"To restore: %gpus {numbers}")
+        numbers = "reset" if chosen == self.inherited else numbers
+        new = _named(self._by_variables.devices)
+        keep = "" if new is UNKNOWN else ",".join(device.number_text for device in new) or "none"
+        advice = f"To restore: %gpus {numbers}{f'. To keep it: %gpus {keep}' * bool(keep)}"
+        return Note(f"{what} after %gpus {numbers}.", Flaw.REPLACED, advice)
 
     @cached_property
     def _by_variables(self) -> Reading:
@@ -271,14 +277,19 @@ def _follow_other_code(session: Session) -> str:
     It is told once for each change, and only if CUDA has not started: then the variables mean nothing.
     """
     replaced = session.environment.replaced()
+    if replaced is None:
+        session.followed = None  # the next change is news again
     if replaced is None or replaced == session.followed or not probe().can_change:
         return ""
-    session.followed = replaced
-    machine = session.reader.inventory()
+    try:
+        machine = session.reader.inventory()
+    except GpuMagicError:  # the next cell's end asks again
+        return ""
     devices = read_visible(replaced[1], machine).devices if in_force(replaced[1], machine) else ()
     if session.claims.held and devices is not UNKNOWN:
         session.claims.hold([device.identity for device in devices], waits=False)
-    notes = Snapshot.of(session, machine).notes
+    session.followed = replaced
+    notes = replace(Snapshot.of(session, machine), replaced=replaced).notes
     return "".join(str(note) for note in notes if note.flaw is Flaw.REPLACED)
 
 

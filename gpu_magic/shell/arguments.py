@@ -232,7 +232,7 @@ def _find_option(magic: str, name: str) -> Option:
     if near := nearest_option(f"--{bare.lower().replace('_', '-')}", options, harmful):
         raise _error(magic, f"There is no {name}. Did you mean {near}?")
     few = [*options] if len(options) <= _SEVERAL else [*list(options)[:3], "more"]
-    raise _error(magic, f"There is no {name}. There is {listed(few)}.")
+    raise _error(magic, f"There is no {name}. There {'are' if few[1:] else 'is'} {listed(few)}.")
 
 
 def _read_value(magic: str, option: Option, words: deque[str], typed: str, *, in_shell: bool) -> str | bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gpu_magic.process.environment import misspelt
-from gpu_magic.process.mask import MASK, NAMES, ORDER, Flaw
+from gpu_magic.errors import GpuMagicError
+from gpu_magic.process.environment import misspelt, variables_now
+from gpu_magic.process.mask import NAMES, ORDER, Flaw
 from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot
-from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +20,7 @@ __all__ = ["without_effect"]
 
 _SHELL_LINE = re.compile(r"^\s*(?:\w+\s*=\s*)?(?:!!?|%sx\s|%system\s)(.*)$", re.MULTILINE)
 _SHELL_CELL = re.compile(r"\s*%%(?:bash|sh|system|sx|!|script\s+\S*sh)\b[^\n]*\n(.*)", re.DOTALL)
-_ASSIGNS = re.compile(r"\s*(?:export\s+|set\s+)?(?:\w+=\S*\s*)+")
+_ASSIGNS = re.compile(r"(?:export\s+|set\s+)?\w+=\S*(?:\s+\w+=\S*)*")  # takes linear time
 _VALUE = re.compile(rf"\b({'|'.join(name for name in NAMES if name != ORDER)})=[\"']?([^\s\"';&]*)")
 
 
@@ -37,9 +38,13 @@ def without_effect(cell: str) -> Iterator[str]:
     for name, meant in misspelt(os.environ).items():
         if re.search(rf"\b{re.escape(name)}\b", cell):
             yield f"Nothing reads the variable {name}: it is spelled {meant}. {_try(os.environ[name])}"
-    if MASK in cell and not cuda_watch.look().can_change:
-        changed = (note for note in Snapshot.take(current()).notes if note.flaw is Flaw.CHANGED)
-        yield from (f"{note} For what works now: %gpus {os.environ.get(MASK, 'all')}" for note in changed)
+    session, now = current(), variables_now()
+    if any(name in cell for name in NAMES) and now not in (session.noted, session.inherited):
+        session.noted = now
+        with suppress(GpuMagicError):  # %gpus shows why nothing can be read
+            for note in Snapshot.of(session, session.reader.inventory()).notes:
+                works = f" For what works now: %gpus {now.mask or 'all'}" * (note.flaw is Flaw.CHANGED)
+                yield from [] if note.is_past else [f"{note}{works}"]
 
 
 def _try(value: str) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import gpu_magic
 from gpu_magic.testing import start_cuda
 from tests.machine import CARDS, Driver, environment
 
@@ -16,18 +17,18 @@ if TYPE_CHECKING:
     from tests.conftest import Fresh, Typed
 
 MASK = "CUDA_VISIBLE_DEVICES"
-BACK = "To restore: %gpus 2,0"
+BACK = "To restore: %gpus 2,0. To keep it: %gpus "
 
 
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        (f"os.environ.pop('{MASK}')", f"removed {MASK}"),
-        (f"del os.environ['{MASK}']", f"removed {MASK}"),
-        (f"os.environ['{MASK}'] = '1'", f"set {MASK}=1"),
-        (f"os.putenv('{MASK}', '3')", f"set {MASK}=3"),
-        (f"os.environ.update({MASK}='')", f"set {MASK}="),
-        ("os.environ.pop('CUDA_DEVICE_ORDER')", f"set {MASK}=2,0"),
+        (f"os.environ.pop('{MASK}')", f"{MASK} was removed"),
+        (f"del os.environ['{MASK}']", f"{MASK} was removed"),
+        (f"os.environ['{MASK}'] = '1'", f"{MASK}=1 was set"),
+        (f"os.putenv('{MASK}', '3')", f"{MASK}=3 was set"),
+        (f"os.environ.update({MASK}='')", f"{MASK}= was set"),
+        ("os.environ.pop('CUDA_DEVICE_ORDER')", "CUDA_DEVICE_ORDER was removed"),
     ],
 )
 def test_a_choice_that_other_code_changes(machine: Machine, typed: Typed, code: str, said: str) -> None:
@@ -38,8 +39,10 @@ def test_a_choice_that_other_code_changes(machine: Machine, typed: Typed, code: 
     assert BACK in text
     assert typed("1").text == "Out[4]: 1\n"  # once
     assert BACK in typed("%gpus").text
+    assert "choice" in typed("%gpu_doctor").text or MASK in typed("%gpu_doctor").text
     assert BACK not in typed("%gpus 2,0").text
     assert BACK not in typed("%gpus").text
+    assert BACK in typed(f"{code};").text  # it is news again
 
 
 def test_each_change_is_told(machine: Machine, typed: Typed) -> None:
@@ -49,25 +52,33 @@ def test_each_change_is_told(machine: Machine, typed: Typed) -> None:
     assert typed(f"os.environ['{MASK}'] = '2,0'").text == ""  # as it was
 
 
+def test_what_the_table_shows_is_what_cuda_reads(machine: Machine, typed: Typed) -> None:
+    typed("import os\n%gpus 2,0")
+    typed(f"os.putenv('{MASK}', '3')")
+    assert [gpus.visible for gpus in [gpu_magic.gpus()]] == [(gpu_magic.gpus()[3],)]
+    typed("%gpus 2,0")
+    assert gpu_magic.gpus().visible == (gpu_magic.gpus()[2], gpu_magic.gpus()[0])
+
+
 def test_after_cuda_has_started_the_variable_means_nothing(machine: Machine, typed: Typed) -> None:
     typed("import os\n%gpus 2,0")
     start_cuda()
     typed("x = 1")
     assert BACK not in typed(f"y = dict(os.environ)\nos.environ['{MASK}'] = '1'").text
+    assert BACK not in typed("%gpus").text
 
 
 def test_workers_that_have_started_before_a_choice_are_named(fresh: Fresh) -> None:
     said = fresh(
         "import gpu_magic, gpu_magic.testing\n"
-        "from concurrent.futures import ProcessPoolExecutor\n"
+        "import multiprocessing\n"
         "if __name__ == '__main__':\n"
-        "    pool = ProcessPoolExecutor(1)\n"
-        "    pool.submit(abs, 1).result()\n"
-        "    with gpu_magic.testing.simulate('2xT4'):\n"
+        "    with multiprocessing.Pool(5), gpu_magic.testing.simulate('2xT4'):\n"
         "        print([gpu_magic.choose('1').warnings for _ in range(2)])\n"
-        "    pool.shutdown()\n"
     )
-    assert said.count("keep the earlier GPUs") == 1  # the second choice changes nothing
+    assert (
+        said.count("and 2 more run already and keep the earlier GPUs") == 1
+    )  # the second choice changes nothing
 
 
 def test_ray_that_has_started_before_a_choice_is_named(fresh: Fresh) -> None:

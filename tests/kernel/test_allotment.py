@@ -41,6 +41,17 @@ def test_in_a_slurm_job_others_are_refused_and_auto_and_all_take_its_own(
     assert "cuda:0 = GPU 2" in reply.stdout
 
 
+def test_in_a_container_the_job_has_the_gpus_of_the_host_s_numbers(
+    start_kernel: Callable[..., Kernel],
+) -> None:
+    driver = Driver((replace(CARDS[0], minor=1), replace(CARDS[1], minor=3)))
+    kernel = start_kernel(driver, **SLURM).load()
+    says = "CUDA_VISIBLE_DEVICES=1,3 has the numbers of the host. Slurm job 123 has GPUs 0, 1 here."
+    assert says in kernel.run("%gpus").text
+    assert "cuda:1 = GPU 1" in kernel.run("%gpus all").stdout
+    assert says not in kernel.run("%gpus").text
+
+
 def test_a_cell_that_has_removed_the_mask_does_not_widen_the_job(start_kernel: Callable[..., Kernel]) -> None:
     """Also not one that ran before the kernel: a script of the job has removed it."""
     kernel = start_kernel(SLURM_JOB_ID="123", SLURM_JOB_GPUS="1,3").load()

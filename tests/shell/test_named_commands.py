@@ -23,7 +23,7 @@ LINES = {
     "%gpus auto4": ["auto:4"],
     "%gpus auot": ["auto"],
     "%gpus 1,all": ["all"],
-    "%gpus 3-1": ["1-3", "3,1"],
+    "%gpus 3-1": ["1-3", "3,2,1"],
     "%gpus -1": ["none"],
     "%gpus 2:1": ["2"],
     "%gpus --restart": ["%gpus 0 --restart"],

@@ -44,6 +44,7 @@ def test_a_variable_of_a_shell_that_has_ended(typed: Typed, cell: str, command: 
         f"%%bash\nexport {VALUE}\ntrue",
         f"x = '!export {VALUE}'",
         f"# !export {VALUE}",
+        f"!{VALUE} URL='https://host/path?{'&'.join(f'k{n}=v' for n in range(60))}' true",  # no end of backtracking
         "%env CUDA_VISIBLE_DEVICES",
         "import os; os.environ.get('CUDA_VISIBLE_DEVICES')",
     ],
@@ -66,6 +67,14 @@ def test_names_that_are_taken_for_others() -> None:
     near = ["CUDA_VISIBLE_DEVICE", "CUDA_VISABLE_DEVICES", "cuda_visible_devices", "HIP_VISIBLE_DEVICE"]
     other = ["CUDA_VISIBLE_DEVICES_SAVED", "NVIDIA_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES", "VISUAL"]
     assert list(misspelt(dict.fromkeys([*near, *other, "CUDA_VISIBLE_DEVICES"], "1"))) == near
+
+
+@pytest.mark.parametrize("value", ['"1"', "1,9", "all", "cuda:1"])
+def test_a_value_that_cuda_misreads(machine: Machine, typed: Typed, value: str) -> None:
+    typed("import os")
+    assert "CUDA" in typed(f"os.environ['CUDA_VISIBLE_DEVICES'] = {value!r}").text
+    assert typed("y = os.environ['CUDA_VISIBLE_DEVICES']").text == ""  # once
+    assert typed("os.environ['CUDA_VISIBLE_DEVICES'] = '1'").text == ""
 
 
 @pytest.mark.machine(mask="0")
