@@ -125,8 +125,10 @@ def _show(words: Sequence[str]) -> int:
         raise refusal(f"{first} goes behind launch. gpu-magic --help explains the options.")
     if first and not first.startswith("-"):
         typed = " ".join(words[: 1 + (first == "kernel")])
-        near = nearest_option(typed, ACTIONS)
+        near = "kernel remove" if typed == "kernel uninstall" else nearest_option(typed, ACTIONS)
         hint = f"Did you mean gpu-magic {near}?" if near else "gpu-magic --help lists the actions."
+        if typed == "kernel":
+            raise refusal("gpu-magic kernel needs an action: install, list or remove")
         raise refusal(f"There is no gpu-magic {typed}. {hint}")
     options = _read("", words, names=len(words))
     if options.names:

@@ -75,7 +75,10 @@ def test_it_shows_the_gpus(here: Here) -> None:
         ("lanch --gpus 2 -- true", "Did you mean gpu-magic launch?"),
         ("nothing", "There is no gpu-magic nothing. gpu-magic --help lists the actions."),
         ("launch --gpus cuda:1 true", "Use nvidia-smi's numbers. gpu-magic shows both."),
-        ("--foo", "There is no --foo. There is --json and --version. gpu-magic --help explains the options."),
+        (
+            "--foo",
+            "There is no --foo. There are --json and --version. gpu-magic --help explains the options.",
+        ),
         ("launch --gpsu 2 -- true", "Did you mean --gpus? gpu-magic launch --help explains the options."),
         ("doctor --jsno", "Did you mean --json? gpu-magic doctor --help explains the options."),
         ("--json launch true", "Type launch before the options."),

@@ -60,7 +60,10 @@ class Cause(enum.Enum):
     )
     AMD_HUNG = (f"The AMD driver {_HUNG}", _LATER)
     AMD_ERROR = ("AMD SMI does not answer: {}", "")
-    NO_VENDOR = ("GPU_MAGIC_VENDOR={} names no vendor", "Use nvidia or amd, or unset it, and start again.")
+    NO_VENDOR = (
+        "GPU_MAGIC_VENDOR={} is not supported",
+        "Before the kernel starts, set it to nvidia or amd, or unset it.",
+    )
     NO_SIMULATION = ("{}", "")  # the description of a simulated machine is invalid
 
 

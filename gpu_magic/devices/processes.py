@@ -433,7 +433,10 @@ def starter_has_ended(process: GpuProcess) -> bool:
 
 def _has_no_kernel(pid: int, started: int, notebook: str) -> bool:
     """Return whether no kernel is older than a process and has its notebook, or else its command line."""
-    line, above = _read(f"/proc/{pid}/cmdline"), list(ancestors_of(pid))
+    try:
+        line, above = _read(f"/proc/{pid}/cmdline"), list(ancestors_of(pid))
+    except OSError:  # it has ended
+        return False
     server = _variable(pid, _SERVER)
     if notebook and (not server.isdigit() or int(server) in above):
         return False  # it can be a kernel of another kind, which its server has started

@@ -55,7 +55,7 @@ def inner_tensors(tensor: Any) -> list[Any]:
     else:
         names = [*vars(tensor), *(name for base in kind.__mro__ for name in vars(base).get("__slots__", ()))]
     found = [getattr(tensor, name, None) for name in names]
-    return [one for one in found if isinstance(one, torch.Tensor) and one.numel()]
+    return [one for one in found if isinstance(one, torch.Tensor) and one is not tensor and one.numel()]
 
 
 def innermost(tensor: Any) -> list[Any]:
@@ -90,12 +90,13 @@ def execution_devices(module: Any) -> tuple[list[Any], str]:
     pending = [one for one in vars(module).values() if type(one) not in _NO_HOOKS]
     if not pending:  # as in most modules
         return devices, package
-    kinds = str | int | sys.modules["torch"].device
+    kinds, seen = str | int | sys.modules["torch"].device, set[int]()
     while pending:
         hook = pending.pop()
         held = getattr(hook, "__dict__", None)
-        if not isinstance(held, dict):
+        if not isinstance(held, dict) or id(hook) in seen:
             continue
+        seen.add(id(hook))
         if isinstance(device := held.get("execution_device"), kinds):
             devices.append(device)
             package = type(hook).__module__.partition(".")[0]

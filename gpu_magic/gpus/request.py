@@ -118,7 +118,8 @@ def _identifiers(entry: str) -> list[int | str]:
         if match[2] == ":":
             return [f"{first}:{last}"]
         if match[2] and first > last:
-            raise ChoiceError(f"{entry!r} runs backwards. Try {last}-{first}, or list them: {first},{last}")
+            down = ",".join(map(str, range(first, last - 1, -1)))
+            raise ChoiceError(f"{entry!r} runs backwards. Try {last}-{first}, or list them: {down:.40}")
         return list(range(first, last + 1)) if match[2] else [first]
     if uuid := read_uuid(entry):
         return [uuid]
@@ -134,8 +135,8 @@ def _what_works(entry: str) -> str:
         return "A comma has no GPU beside it. Name GPUs like this: 1,3"
     if low.startswith("amd:"):
         return (
-            f"{entry!r} is not a GPU. AMD's GPUs have plain numbers. If %gpus shows NVIDIA's GPUs, set "
-            "GPU_MAGIC_VENDOR=amd before the kernel starts."
+            f"{entry!r} is not a GPU. AMD's GPUs have plain numbers too. A process uses GPUs of one vendor: "
+            "AMD's if it starts with GPU_MAGIC_VENDOR=amd."
         )
     if re.fullmatch(r"-[0-9]+", entry):
         return f"{entry!r}: GPUs are numbered from 0. To hide all GPUs: none"

@@ -19,7 +19,7 @@ from gpu_magic.frameworks.target import (
 )
 from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.move.plan import Plan, UnusableDeviceError
-from gpu_magic.objects.memory import holdings_in, holdings_of, is_same_device, unfinished_text
+from gpu_magic.objects.memory import holdings_in, holdings_of, is_same_device, shortage_of, unfinished_text
 from gpu_magic.objects.namespace import parse_expression, raised_text, value_of, variables_of
 from gpu_magic.objects.parts import class_of
 from gpu_magic.objects.physical import LazySnapshot, innermost, locate
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["carry_out", "leftover_lines", "move_variables", "read_places", "to_cpu", "to_gpu"]
 
 _SEARCH_SECONDS = 0.5  # for what `--all` moves, and for variables that hold old copies
-# Parts of the frameworks' out-of-memory messages.
-_OUT_OF_MEMORY = ("out of memory", "outofmemory", "resource_exhausted")
 
 
 @public
@@ -201,7 +199,8 @@ def _attempt(plan: Plan, stores: Mapping[str, Place], interrupts: list[int]) -> 
         return f"{error} Nothing was changed."
     except BaseException as error:  # noqa: BLE001 - frameworks run out of memory, objects raise anything
         device, message = plan.device, " ".join(f"{type(error).__name__}: {error}".split())
-        if not any(words in message.lower() for words in _OUT_OF_MEMORY):
+        shortage = shortage_of(error)
+        if shortage is None or not shortage.is_certain:
             return f"Moving to {device} failed, so nothing was changed: {message[:300]}"
         return (
             f"{device} ran out of memory after {size_text(copied)} of {size_text(plan.nbytes)}. "

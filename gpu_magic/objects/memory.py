@@ -40,6 +40,7 @@ __all__ = [
     "is_same_device",
     "memory_by_device",
     "shortage_lines",
+    "shortage_of",
     "unfinished_text",
     "where_lines",
 ]
@@ -450,7 +451,8 @@ def _task_of(process: GpuProcess) -> str:
     return next((f"task {task.name} of " for task in found), "")
 
 
-def _shortage_of(error: BaseException) -> OutOfMemory | None:
+def shortage_of(error: BaseException) -> OutOfMemory | None:
+    """Return what an error, or one of its causes, tells of a lack of memory. None: nothing."""
     for cause in causes(error):
         for framework in imported():
             with contextlib.suppress(Exception):  # str(error) can raise an error
@@ -469,7 +471,7 @@ def _is_full(device: LogicalDevice, machine: LazySnapshot) -> bool:
 
 def shortage_lines(error: BaseException, shell: Any) -> list[str]:
     """Return lines with what holds the memory of a GPU that ran out. Empty for another error."""
-    if (found := _shortage_of(error)) is None:
+    if (found := shortage_of(error)) is None:
         return []
     machine, pools, device = LazySnapshot(), _pools(), found.device
     places = {place for place, _ in pools}
@@ -500,12 +502,13 @@ def shortage_lines(error: BaseException, shell: Any) -> list[str]:
     processes = sorted(listing, key=lambda one: 0 if one.memory is UNKNOWN else -one.memory)
     known = [one for one in processes if one.is_this_process is not UNKNOWN]
     others = [one for one in known if one.pid != os.getpid()]
-    line = ProcessNames(others).line
+    names = ProcessNames(processes)
+    line, name = names.line, names.name
     lines = _first([f"{_task_of(one)}{line(one)}" for one in others])
     # In a container the driver gives the host's PIDs, so any of these processes can be this kernel.
     unseen = [one for one in processes if one.is_this_process is UNKNOWN]
     sizes = ("?" if one.memory is UNKNOWN else bytes_text(one.memory) for one in unseen)
-    hidden = _first([f"process {one.pid}, {size}" for one, size in zip(unseen, sizes, strict=True)])
+    hidden = _first([f"{name(one)}, {size}" for one, size in zip(unseen, sizes, strict=True)])
     gives = f"would free {listed(back)}." if back else "would free nothing."
     rows = [
         ("this kernel", "; ".join(ours)),

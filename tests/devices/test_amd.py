@@ -352,7 +352,7 @@ def test_a_simulated_machine_is_shown_alone(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("amd", "nvidia", "wanted", "problem"),
     [
-        (AMD, NVIDIA, "intel", "GPU_MAGIC_VENDOR=intel names no vendor. Use nvidia or amd, or unset it, and start again."),
+        (AMD, NVIDIA, "intel", "GPU_MAGIC_VENDOR=intel is not supported. Before the kernel starts, set it to nvidia or amd, or unset it."),
         (None, NVIDIA, "amd", "AMD's GPUs can't be read: the module amdsmi or its library libamd_smi.so is missing."),
         (AMD, None, "nvidia", "No GPU can be read because NVML is missing"),
     ],

@@ -313,6 +313,9 @@ def test_workers_of_a_kernel_are_told_from_it_and_from_those_of_one_that_has_end
             forked, other, _ = map(read_process, children)
             assert (starter_has_ended(forked), starter_has_ended(other)) == (True, True)
             assert not any(starter_has_ended(read_process(pid)) for pid in others)
+            ended = subprocess.Popen(["true"])
+            ended.wait()
+            assert not starter_has_ended(replace(other, pid=ended.pid))  # it ends while it is looked at
 
 
 def test_a_kernel_whose_notebook_is_unknown_is_named_by_its_folder(tmp_path: Path) -> None:

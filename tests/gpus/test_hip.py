@@ -284,5 +284,5 @@ def test_what_amds_gpus_do_not_have() -> None:
 
 @pytest.mark.parametrize("text", ["amd:1", "0,amd:1", "amd:auto:2", "amd:all", "amd:"])
 def test_a_vendor_in_a_request_gets_one_line(text: str) -> None:
-    with pytest.raises(ChoiceError, match=r"'amd:\S*' is not a GPU\. AMD's GPUs have plain numbers\."):
+    with pytest.raises(ChoiceError, match=r"'amd:\S*' is not a GPU\. AMD's GPUs have plain numbers too\."):
         parse(text)

@@ -108,7 +108,11 @@ def test_a_kernel_whose_python_is_gone_is_named(prefix: Path, capsys: pytest.Cap
         ("remove gpu-auto", "gpu_magic has added no kernel 'gpu-auto'. It has added none."),
         ("remove python3", "gpu_magic has added no kernel 'python3'"),
         ("lst", "Did you mean gpu-magic kernel list?"),
-        ("", "There is no gpu-magic kernel."),
+        (
+            "uninstall gpu-auto",
+            "Did you mean gpu-magic kernel remove?",
+        ),
+        ("", "gpu-magic kernel needs an action: install, list or remove"),
     ],
 )
 def test_what_can_not_be_done_is_said_in_one_line(

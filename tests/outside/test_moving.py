@@ -376,3 +376,23 @@ def test_a_step_of_a_quantized_model_is_predicted_and_the_model_can_move_afterwa
     with pytest.raises(FitError) as caught:
         gpu_magic.fit(net(four_bit()), torch.ones(2, WIDTH), eval=True)
     return [found.parts["parameters"], model.to("npu:1")[0].weight.device, "Params4bit" in str(caught.value)]
+
+
+@gives(["npu:1", {"cpu": 16}], on="npu")
+def test_objects_that_refer_to_themselves_end_no_search():
+    class Ring:
+        def __init__(self):
+            self.hooks = {"self": self}
+
+    model = torch.nn.Linear(2, 2)
+    model.ring = Ring()
+    to_gpu(model, 1)
+
+    class Wrapper(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            raise NotImplementedError
+
+    wrapper = torch.Tensor._make_wrapper_subclass(Wrapper, (4,))
+    wrapper.inner, wrapper.again = torch.zeros(4), wrapper
+    return [model.weight.device, dict(devices_of(wrapper))]
