@@ -40,6 +40,7 @@ ACTIONS = {
     "kernel list": ("", "list the added kernels, and which of them cannot start"),
     "kernel remove": (" NAME", "remove a kernel"),
 }
+_MEANT = {"kernel uninstall": "kernel remove"}  # which is spelled more like the opposite
 EXAMPLES = {
     "gpu-magic": "show the GPUs and who uses them",
     "gpu-magic launch --gpus auto:2 -- torchrun train.py": "one process per GPU, on two free GPUs",
@@ -125,7 +126,7 @@ def _show(words: Sequence[str]) -> int:
         raise refusal(f"{first} goes behind launch. gpu-magic --help explains the options.")
     if first and not first.startswith("-"):
         typed = " ".join(words[: 1 + (first == "kernel")])
-        near = "kernel remove" if typed == "kernel uninstall" else nearest_option(typed, ACTIONS)
+        near = _MEANT.get(typed) or nearest_option(typed, ACTIONS)
         hint = f"Did you mean gpu-magic {near}?" if near else "gpu-magic --help lists the actions."
         if typed == "kernel":
             raise refusal("gpu-magic kernel needs an action: install, list or remove")

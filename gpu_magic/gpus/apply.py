@@ -36,11 +36,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpu_magic.claims.held import Taken
-    from gpu_magic.devices.model import Device, Unknown
+    from gpu_magic.devices.model import Device, Inventory, Unknown
     from gpu_magic.gpus.request import Request
     from gpu_magic.process.session import Session
 
-__all__ = ["Asked", "apply", "claims_against", "commit", "decide", "log_refusal", "narrow", "resume"]
+__all__ = [
+    "Asked",
+    "apply",
+    "claims_against",
+    "commit",
+    "decide",
+    "log_refusal",
+    "narrow",
+    "pick_unclaimed",
+    "resume",
+]
 
 _PLAIN = Options()
 # They keep the number of GPUs that they found, without a sign that they looked (CuPy: CUDA's runtime).
@@ -97,11 +107,6 @@ def apply(session: Session, text: str, options: Options = _PLAIN, *, dry_run: bo
     It raises ChoiceError for GPUs that cannot be chosen, and changes nothing.
     """
     asked = Asked(parse(text), options, text)
-
-    def pick() -> Choice:
-        there = machine.with_claims(claims_against(session, asked.request))
-        return commit(session, decide(asked, Snapshot.of(session, there)), dry_run=dry_run)
-
     try:
         with session.access.opened():
             if not dry_run:
@@ -109,14 +114,23 @@ def apply(session: Session, text: str, options: Options = _PLAIN, *, dry_run: bo
             if not asked.must_be_unclaimed:
                 snapshot = Snapshot.of(session, read_machine(session))
                 return commit(session, decide(asked, snapshot), dry_run=dry_run)
-            machine = read_for_auto(session)
-            return pick() if dry_run else session.claims.pick_in_turn(pick)
+            return pick_unclaimed(session, asked, read_for_auto(session), dry_run=dry_run)
     except ChoiceError as error:
         if isinstance(error, NotFreeError) and isinstance(asked.request, Auto):
             error = error.or_wait()  # an error about named GPUs already has the advice
         if not dry_run:
             log_refusal(error)
         raise error from None
+
+
+def pick_unclaimed(session: Session, asked: Asked, machine: Inventory, *, dry_run: bool = False) -> Choice:
+    """Choose by one reading of the machine, while no other process picks."""
+
+    def pick() -> Choice:
+        there = machine.with_claims(claims_against(session, asked.request))
+        return commit(session, decide(asked, Snapshot.of(session, there)), dry_run=dry_run)
+
+    return pick() if dry_run else session.claims.pick_in_turn(pick)
 
 
 def log_refusal(error: ChoiceError) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.problems import Cause, GpuCause
 from gpu_magic.errors import ChoiceError, GpuMagicError, NotFreeError
-from gpu_magic.gpus.apply import Asked, apply, claims_against, commit, decide, log_refusal
+from gpu_magic.gpus.apply import Asked, apply, log_refusal, pick_unclaimed
 from gpu_magic.gpus.auto import held_by
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import Auto, Reset, normalize_request, parse
@@ -23,7 +23,7 @@ from gpu_magic.option_table import CHOICE, Kind
 from gpu_magic.process.environment import variables_now
 from gpu_magic.process.mask import MASK
 from gpu_magic.process.session import current
-from gpu_magic.process.view import Snapshot, read_machine
+from gpu_magic.process.view import read_machine
 from gpu_magic.restart.saved import remember, remembered
 from gpu_magic.shell.arguments import read
 from gpu_magic.shell.extension import print_in_first_cell
@@ -117,13 +117,8 @@ def _choose(session: Session, typed: str) -> Iterator[str]:
 
 def _pick(session: Session, asked: Asked, machine: Inventory) -> Choice:
     """Choose by one look at the machine, because three would delay the start."""
-
-    def pick() -> Choice:
-        there = machine.with_claims(claims_against(session, asked.request))
-        return commit(session, decide(asked, Snapshot.of(session, there)))
-
     try:
-        return session.claims.pick_in_turn(pick)
+        return pick_unclaimed(session, asked, machine)
     except ChoiceError as error:
         log_refusal(error)
         raise

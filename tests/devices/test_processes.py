@@ -31,7 +31,7 @@ from gpu_magic.devices.processes import (
 from gpu_magic.testing import simulate
 from tests.conftest import LIMIT
 from tests.machine import IN_CONTAINER
-from tests.processes import WAITS, another_users, needs_root, running, running_again, sees_processes
+from tests.processes import WAITS, another_users, needs_root, running, running_again, sees_processes, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -301,11 +301,17 @@ def kernel_with_children(folder: Path) -> Iterator[tuple[int, list[int]]]:
 
 def test_workers_of_a_kernel_are_told_from_it_and_from_those_of_one_that_has_ended(tmp_path: Path) -> None:
     with kernel_with_children(tmp_path) as (kernel, children):
-        found = [read_process(pid) for pid in (kernel, *children)]
-        shown, worker = list(map(ProcessNames(found).name, found)), "worker of train.ipynb"
-        assert shown == ["train.ipynb", worker, shown[2], worker]
-        assert shown[2].startswith("python")
-        assert not any(map(starter_has_ended, found))
+
+        def names() -> list[str]:
+            found = [read_process(pid) for pid in (kernel, *children)]
+            return list(map(ProcessNames(found).name, found))
+
+        worker = "worker of train.ipynb"
+        until(lambda: names()[3] == worker)  # its program has begun
+        name, forked_name, other_name, _ = names()
+        assert (name, forked_name) == ("train.ipynb", worker)
+        assert other_name.startswith("python")
+        assert not any(starter_has_ended(read_process(pid)) for pid in (kernel, *children))
         os.kill(kernel, signal.SIGKILL)
         os.waitid(os.P_PID, kernel, os.WEXITED | os.WNOWAIT)
         # Its server starts another kernel with the same command line and the same notebook.
