@@ -124,7 +124,9 @@ def uv(machine: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "before", ["nohup", "env A=1", "nice -n 1", "uv run", "nohup uv run"], ids=lambda words: words
+    "before",
+    ["nohup", "env A=1", "nice -n 1", "timeout -k 9 1h", "uv run", "nohup uv run"],
+    ids=lambda words: words,
 )
 def test_a_launcher_behind_a_program_that_runs_it(uv: Path, before: str) -> None:
     torchrun, accelerate = (f"{before} {LAUNCHERS[name]}" for name in ("torchrun", "accelerate"))

@@ -44,6 +44,7 @@ def told(library, name, number):
         "puts": [True, False],
         "frees": [True, False],  # though nothing is left there
         "uses_a_block": [False, False],  # which is meant
+        "before": [False, False],
         "here": [[False, False], [False, False]],
         "current": 0,
     }
@@ -52,6 +53,8 @@ def test_other_gpus_that_a_block_s_code_uses_are_told():
     library = {"torch": torch, "on_gpu": on_gpu}
     exec(LIBRARY, library)
     found = {name: told(library, name, 2) for name in ("picks", "puts", "frees", "uses_a_block")}
+    library["puts"](3)  # before the block, which uses none of it
+    found["before"] = told({"nothing": len}, "nothing", "3")
     found["here"] = [told(library, name, 1) for name in ("picks", "puts")]
     return found | {"current": torch.accelerator.current_device_index()}
 
