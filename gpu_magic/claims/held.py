@@ -10,7 +10,6 @@ import threading
 import time
 import weakref
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import PurePath
 from random import SystemRandom
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
@@ -86,7 +85,7 @@ class Claims:
         of_processes = [
             (
                 uuid,
-                replace(claim, owner="this kernel", is_same_user=False)
+                claim._replace(owner="this kernel", is_same_user=False)
                 if _is_this_process(claim.pid)
                 else claim,
             )
@@ -219,7 +218,7 @@ class Claims:
                 if claim.pid is UNKNOWN:
                     yield uuid, claim
                 elif not descends_from(os.getpid(), (claim.pid,)):
-                    yield uuid, replace(claim, idle=idle.get(claim.pid, UNKNOWN))
+                    yield uuid, claim._replace(idle=idle.get(claim.pid, UNKNOWN))
 
 
 class _Living(Generic[T]):

@@ -67,7 +67,7 @@ class Amd:
                 return self._machine
             reads = [(card.gpu.index, partial(self._read, card)) for card in self._cards]
             gpus = tuple(
-                gpu or replace(card.gpu, problem=GpuProblem(GpuCause.HUNG))
+                gpu or card.gpu._replace(problem=GpuProblem(GpuCause.HUNG))
                 for card, gpu in zip(self._cards, self._timeout.call(reads, started), strict=True)
             )
             machine = replace(self._machine, gpus=gpus)
@@ -144,8 +144,8 @@ class Amd:
         )
         is_refused = all(getattr(error, "err_code", None) in _REFUSALS for error in refusals)
         if (total, status) == (UNKNOWN, GpuStatus()) and not is_refused:
-            return replace(card.gpu, problem=GpuProblem(GpuCause.AMD_ERROR, _reason(refusals[-1])))
-        return replace(card.gpu, memory_total=total, status=status)
+            return card.gpu._replace(problem=GpuProblem(GpuCause.AMD_ERROR, _reason(refusals[-1])))
+        return card.gpu._replace(memory_total=total, status=status)
 
     def _read_limits(self, card: _Card) -> Limits:
         cap = self._ask("amdsmi_get_power_cap_info", card.handle)
@@ -174,8 +174,7 @@ class Amd:
             return card.gpu
         serial = str(_known(asic, "asic_serial"))
         number = int(serial, 16) if re.fullmatch(r"(0[xX])?[0-9A-Fa-f]{1,16}", serial) else 0
-        return replace(
-            card.gpu,
+        return card.gpu._replace(
             uuid=f"GPU-{number:016x}" if number else UNKNOWN,
             name=_known(asic, "market_name"),
             bus_id=ask("amdsmi_get_gpu_device_bdf", card.handle),

@@ -115,18 +115,18 @@ def with_idle(machine: Inventory, idle: Mapping[_Process, int | Unknown]) -> Inv
     def told(status: GpuStatus) -> GpuStatus:
         processes = status.processes
         if processes is not UNKNOWN:
-            processes = tuple([replace(one, idle=idle.get(_key(one), UNKNOWN)) for one in processes])
+            processes = tuple([one._replace(idle=idle.get(_key(one), UNKNOWN)) for one in processes])
         claims = []
         for claim in status.claims:
             if claim.pid is not UNKNOWN:
-                claims.append(replace(claim, idle=idle.get((claim.pid, True), claim.idle)))
+                claims.append(claim._replace(idle=idle.get((claim.pid, True), claim.idle)))
             else:  # any of the processes can be the claim's
-                claims.append(replace(claim, idle=UNKNOWN) if can_work(status) else claim)
-        return replace(status, processes=processes, claims=tuple(claims))
+                claims.append(claim._replace(idle=UNKNOWN) if can_work(status) else claim)
+        return status._replace(processes=processes, claims=tuple(claims))
 
     def with_told(gpu: Gpu) -> Gpu:
-        mig = tuple([replace(one, status=told(one.status)) for one in gpu.mig])
-        return replace(gpu, status=told(gpu.status), mig=mig)
+        mig = tuple([one._replace(status=told(one.status)) for one in gpu.mig])
+        return gpu._replace(status=told(gpu.status), mig=mig)
 
     return replace(machine, gpus=tuple(map(with_told, machine)))
 

@@ -8,7 +8,7 @@ give is `UNKNOWN`, never zero and never "free".
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -77,8 +77,7 @@ _VENDORS: dict[Vendor, str] = {"nvidia": "NVIDIA", "amd": "AMD"}
 ComputeMode = Literal["Default", "Exclusive_Thread", "Exclusive_Process", "Prohibited"]
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """Another process's claim on a device. A claim blocks nobody.
 
     Parameters
@@ -128,8 +127,7 @@ def idle_text(idle: int | Unknown) -> str:
     return "" if idle is UNKNOWN or idle < _IDLE_FROM else f"idle {age_text(idle)}"
 
 
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
+class GpuProcess(NamedTuple):
     """A process that has memory on a GPU.
 
     Parameters
@@ -177,7 +175,7 @@ class GpuProcess:
     notebook: str = ""
     started: int | Unknown = UNKNOWN
     age: int | Unknown = UNKNOWN
-    work: int | Unknown = field(default=UNKNOWN, compare=False)
+    work: int | Unknown = UNKNOWN
     idle: int | Unknown = UNKNOWN
     folder: str = ""
     has_ended: bool = False
@@ -203,8 +201,7 @@ class GpuProcess:
         return self.name == _MPS_SERVER
 
 
-@dataclass(frozen=True, slots=True)
-class GpuStatus:
+class GpuStatus(NamedTuple):
     """The figures of one GPU, or MIG instance, at one moment.
 
     Parameters
@@ -266,8 +263,7 @@ def _is_busy(status: GpuStatus, *more: bool | Unknown) -> bool | Unknown:
     return True if True in signs else UNKNOWN if UNKNOWN in signs else False
 
 
-@dataclass(frozen=True, slots=True)
-class MigInstance:
+class MigInstance(NamedTuple):
     """A MIG instance: a part of a GPU that CUDA sees as a device.
 
     Parameters
@@ -328,8 +324,7 @@ class Speed(NamedTuple):
     clock: int  # the highest frequency of its streaming multiprocessors in MHz
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(NamedTuple):
     """A physical GPU.
 
     Parameters
@@ -362,7 +357,7 @@ class Gpu:
 
     """
 
-    index: int
+    index: int  # type: ignore[assignment] # it hides a tuple's method
     uuid: str | Unknown = UNKNOWN
     name: str | Unknown = UNKNOWN
     bus_id: str | Unknown = UNKNOWN
@@ -535,13 +530,13 @@ class Inventory:
             before = {(one.pid, one.since): one.idle for one in device.status.claims}
             names = {device.identity, getattr(device, "bus_id", device.identity)} - {UNKNOWN}
             found = [
-                replace(one, idle=before.get((one.pid, one.since), one.idle)) if one.idle != 0 else one
+                one._replace(idle=before.get((one.pid, one.since), one.idle)) if one.idle != 0 else one
                 for name in sorted(names)
                 for one in claims.get(name, ())
             ]
-            return replace(device, status=replace(device.status, claims=tuple(found)))
+            return device._replace(status=device.status._replace(claims=tuple(found)))
 
-        gpus = [replace(gpu, mig=tuple(map(claimed, gpu.mig))) for gpu in self.gpus]
+        gpus = [gpu._replace(mig=tuple(map(claimed, gpu.mig))) for gpu in self.gpus]
         return replace(self, gpus=tuple(map(claimed, gpus)))
 
     def with_highest(self, earlier: Inventory) -> Inventory:
@@ -552,7 +547,7 @@ class Inventory:
             was, now = before.get(gpu.identity, UNKNOWN), gpu.status.utilization
             if was is UNKNOWN or now is UNKNOWN or was <= now:
                 return gpu
-            return replace(gpu, status=replace(gpu.status, utilization=was))
+            return gpu._replace(status=gpu.status._replace(utilization=was))
 
         return replace(self, gpus=tuple(map(highest, self.gpus)))
 

@@ -317,7 +317,7 @@ class Nvml:
     def _read_mig(self, handle: Any, instance: MigInstance) -> MigInstance:
         total, used, free = _memory(handle)
         status = GpuStatus(memory_used=used, memory_free=free, processes=self._running(handle))
-        return replace(instance, memory_total=total, status=status)
+        return instance._replace(memory_total=total, status=status)
 
     def _running(self, handle: Any) -> tuple[GpuProcess, ...] | Unknown:
         """Return the processes with compute memory, not those that only draw (a desktop). Without names."""

@@ -109,7 +109,7 @@ class ProcessTable:
             known, process = self._known.get(pid, (None, GpuProcess(pid)))
             if known == key:
                 owner, age = owner_name(stat.st_uid), age_of(process.started)
-                found[pid] = replace(process, owner=owner, age=age)
+                found[pid] = process._replace(owner=owner, age=age)
             else:
                 new[pid] = key
         if len(self._known) + len(new) > _MOST_KEPT:  # a kernel can run for weeks and see many processes
@@ -132,7 +132,7 @@ def with_names(
         return machine
     found = look_up(pids)
 
-    return _with_each(machine, lambda one: replace(found[one.pid], memory=one.memory, work=one.work))
+    return _with_each(machine, lambda one: found[one.pid]._replace(memory=one.memory, work=one.work))
 
 
 def _with_each(machine: Inventory, change: Callable[[GpuProcess], GpuProcess]) -> Inventory:
@@ -142,9 +142,9 @@ def _with_each(machine: Inventory, change: Callable[[GpuProcess], GpuProcess]) -
         status = part.status
         if status.processes is UNKNOWN or not status.processes:
             return part
-        return replace(part, status=replace(status, processes=tuple(map(change, status.processes))))
+        return part._replace(status=status._replace(processes=tuple(map(change, status.processes))))
 
-    gpus = [changed(replace(gpu, mig=tuple(map(changed, gpu.mig))) if gpu.mig else gpu) for gpu in machine]
+    gpus = [changed(gpu._replace(mig=tuple(map(changed, gpu.mig))) if gpu.mig else gpu) for gpu in machine]
     return replace(machine, gpus=tuple(gpus))
 
 
@@ -190,7 +190,7 @@ def read_processes(pids: Iterable[int]) -> dict[int, GpuProcess]:
     for (pid, uid), answer in zip(users.items(), names, strict=True):
         name, notebook, folder = answer or (UNKNOWN, "", "")
         owner = owner_name(uid)
-        found[pid] = replace(found[pid], name=name, notebook=notebook, folder=folder, owner=owner)
+        found[pid] = found[pid]._replace(name=name, notebook=notebook, folder=folder, owner=owner)
     return found
 
 
@@ -412,7 +412,7 @@ def with_notebooks(machine: Inventory) -> Inventory:
         if process.notebook or not process.is_kernel or process.is_same_user is not True:
             return process
         here = notebook_here() if process.pid == os.getpid() else known.get(process.pid, "")
-        return replace(process, notebook=here)
+        return process._replace(notebook=here)
 
     return _with_each(machine, named)
 

@@ -6,7 +6,6 @@ import enum
 import logging
 import sys
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +15,7 @@ from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.base import MemorySettings
 from gpu_magic.gpus.choice import Choice, TooLate
 from gpu_magic.gpus.options import Options, plan_memory
-from gpu_magic.gpus.request import Auto, Named, Nothing, Reset, parse
+from gpu_magic.gpus.request import Auto, Named, Word, parse
 from gpu_magic.gpus.select import Selection, select, select_among
 from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.option_table import CHOICE
@@ -149,7 +148,7 @@ def decide(asked: Asked, snapshot: Snapshot) -> Decision:
     It raises ChoiceError for GPUs that cannot be chosen.
     """
     request, options = asked.request, asked.options
-    guard, is_reset = snapshot.guard, isinstance(request, Reset)
+    guard, is_reset = snapshot.guard, request is Word.RESET
     is_kept = guard.state is State.FROZEN and guard.is_known and len(guard.known) == len(guard.devices)
     if is_kept and isinstance(request, Auto) and asked.is_like(snapshot.chosen):
         # `auto` could pick other GPUs now, but running the cell again asks for nothing new.
@@ -183,7 +182,7 @@ def commit(session: Session, decision: Decision, *, dry_run: bool = False) -> Ch
     fails, or if a task in the background uses a GPU.
     """
     asked, snapshot, selection, memory, outcome = decision
-    guard, is_reset = snapshot.guard, isinstance(asked.request, Reset)
+    guard, is_reset = snapshot.guard, asked.request is Word.RESET
     if memory:
         session.settings.check(memory)
     choose = partial(Choice, is_simulated=bool(snapshot.simulated))
@@ -191,13 +190,13 @@ def commit(session: Session, decision: Decision, *, dry_run: bool = False) -> Ch
         too_late = TooLate(guard, selection.known, "" if is_reset else asked.typed.strip(), asked.options)
         choice = choose(selection, False, dry_run, is_reset=is_reset, too_late=too_late)
     elif outcome is Outcome.KEPT:
-        kept = replace(selection, devices=guard.known, notes=())
+        kept = selection._replace(devices=guard.known, notes=())
         kept = _as_cuda_has_it(kept, snapshot, dry_run=dry_run)
         if not dry_run:
             kept = _take_effect(session, decision._replace(selection=kept))
         choice = choose(kept, True, dry_run and bool(memory), memory=str(memory or ""))
     else:
-        selection = replace(selection, notes=(*selection.notes, *_doubts(snapshot, selection)))
+        selection = selection._replace(notes=(*selection.notes, *_doubts(snapshot, selection)))
         if not dry_run:
             _check_background(selection, snapshot)
             try:
@@ -238,7 +237,7 @@ def _take_effect(session: Session, decision: Decision) -> Selection:
             others, before = [name for name in changes.names if name not in NAMES], session.settings.memory
             found.append((session.settings.limit(memory or MemorySettings()), others))
             undo.callback(session.settings.limit, before)
-        is_claimed, held = claims.are_wanted and not isinstance(asked.request, Reset), claims.held
+        is_claimed, held = claims.are_wanted and asked.request is not Word.RESET, claims.held
         uuids = _identities(selection.known)
         problem = claims.hold(uuids if is_claimed else (), unclaimed=is_new and asked.must_be_unclaimed)
         undo.callback(claims.hold, held)
@@ -256,7 +255,7 @@ def _take_effect(session: Session, decision: Decision) -> Selection:
         undo.pop_all()
         note = session.note_on_claims(problem)
         if note and is_claimed and selection.known:
-            selection = replace(selection, notes=(*selection.notes, note))
+            selection = selection._replace(notes=(*selection.notes, note))
         if is_new:
             session.chosen = asked
     return selection
@@ -270,12 +269,12 @@ def _as_cuda_has_it(had: Selection, snapshot: Snapshot, *, dry_run: bool) -> Sel
     variables, name = snapshot.now, names_of(had.vendor)[0]
     now = read_visible(variables, snapshot.machine).devices
     if now is UNKNOWN or _are_same(now, had.known):
-        return replace(had, variables=variables.named(tuple(had.variables)))
+        return had._replace(variables=variables.named(tuple(had.variables)))
     mask = variables.named((name,))[name]
     value = "not set" if mask is None else repr(mask)
     was, becomes = ("is", "would be") if dry_run else ("was", "is")
     has = f"{becomes} {had.mask!r} again, as when {runtime_of(had.vendor)} started"
-    return replace(had, notes=(f"{name} {was} {value}. It {has}.",))
+    return had._replace(notes=(f"{name} {was} {value}. It {has}.",))
 
 
 def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: bool = False) -> Choice:
@@ -299,11 +298,11 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
         # It raises if `%gpus` without --in-process cannot work either.
         select(request, inventory, session.inherited, grant=session.grant)
         raise ChoiceError(f"{runtime} has not started, so --in-process is not needed. Try %gpus {text}")
-    if isinstance(request, Nothing):
+    if request is Word.NONE:
         raise ChoiceError(
             f"none cannot hide GPUs after {runtime} has started. %%on_gpu cpu runs a cell on the CPU."
         )
-    wanted = () if isinstance(request, Reset) else select_among(request, inventory, guard.known)
+    wanted = () if request is Word.RESET else select_among(request, inventory, guard.known)
     ordinals = guard.ordinals(wanted)
     if len(ordinals) < len(wanted):
         raise ChoiceError(f"Too late: {guard.cause}. {guard.keeps} and cannot use other GPUs.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import math
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import UNKNOWN, Device, Gpu
@@ -130,7 +129,7 @@ def _claims_text(claims: Iterable[Claim]) -> str:
         names = listed(claim.notebook for claim in group if claim.notebook)
         known = [claim.idle for claim in group if claim.idle is not UNKNOWN]
         idle = min(known) if len(known) == len(group) else UNKNOWN
-        texts.append(str(replace(first, notebook=names, idle=idle)))
+        texts.append(str(first._replace(notebook=names, idle=idle)))
     return ", ".join(texts)
 
 

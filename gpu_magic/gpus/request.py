@@ -7,6 +7,7 @@ import operator
 import re
 from collections import Counter
 from dataclasses import dataclass
+from enum import Enum
 from numbers import Integral
 
 from gpu_magic.devices.model import Gpu, MigInstance
@@ -16,11 +17,9 @@ from gpu_magic.frameworks.target import read_uuid, without_brackets
 __all__ = [
     "WORDS",
     "Auto",
-    "Everything",
     "Named",
-    "Nothing",
     "Request",
-    "Reset",
+    "Word",
     "is_request",
     "normalize_request",
     "normalize_wait",
@@ -44,24 +43,17 @@ class Auto:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Everything:
-    """`all`: every GPU that this kernel may use."""
+class Word(Enum):
+    """A request of one word."""
+
+    ALL = "all"  # every GPU that this kernel may use
+    NONE = "none"  # no GPU: CUDA_VISIBLE_DEVICES is set to an empty value, for AMD HIP_VISIBLE_DEVICES to -1
+    RESET = "reset"  # the values that the kernel started with: a variable can also be unset
 
 
-@dataclass(frozen=True, slots=True)
-class Nothing:
-    """`none`: no GPU. CUDA_VISIBLE_DEVICES is set to an empty value, for AMD HIP_VISIBLE_DEVICES to -1."""
+Request = Named | Auto | Word
 
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """`reset`: the values that the kernel started with. A variable can also be unset."""
-
-
-Request = Named | Auto | Everything | Nothing | Reset
-
-WORDS: dict[str, Request] = {"all": Everything(), "none": Nothing(), "auto": Auto(), "reset": Reset()}
+WORDS: dict[str, Request] = {"all": Word.ALL, "none": Word.NONE, "auto": Auto(), "reset": Word.RESET}
 
 _EXPECTED = (
     "numbers (1,3), a range (0-2), a MIG instance (2:1), a UUID prefix (GPU-8f3a), auto, auto:2, "

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.auto import check_free, pick, usable
 from gpu_magic.gpus.options import Options
-from gpu_magic.gpus.request import Auto, Everything, Named, Nothing, Request, Reset
+from gpu_magic.gpus.request import Auto, Named, Request, Word
 from gpu_magic.process.find import find, mig_instances, whole_gpus, why_unusable
 from gpu_magic.process.given import Given, Grant
 from gpu_magic.process.mask import FASTEST, PCI, Variables, mig_limit, names_of
@@ -26,8 +25,7 @@ __all__ = ["Selection", "candidates", "check_options", "select", "select_among"]
 _DEFAULTS, _NOBODY = Options(), Grant()
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """The devices for a request, and the variables that make exactly these devices visible."""
 
     # In the order of `cuda:0`, `cuda:1`, …. UNKNOWN after a reset to a mask whose meaning is unknown.
@@ -50,7 +48,7 @@ class Selection:
 
     def with_mask(self, mask: str | None) -> Selection:
         """Return the same with another value of the variable of `mask`."""
-        return replace(self, variables={**self.variables, names_of(self.vendor)[0]: mask})
+        return self._replace(variables={**self.variables, names_of(self.vendor)[0]: mask})
 
 
 def select(
@@ -76,11 +74,11 @@ def select(
     given = Given(inventory, variables, grant)
     is_fastest = options.order == "fastest" or (options.order is None and variables.order == FASTEST)
     order = FASTEST if is_fastest else PCI
-    if isinstance(request, Reset):
+    if request is Word.RESET:
         reading, names = given.reading, dict.fromkeys((*names_of(vendor), *hide_others(inventory)))
         values = variables.named(tuple(names))
         return Selection(reading.devices, values, tuple(map(str, reading.notes)), vendor)
-    if isinstance(request, Nothing):
+    if request is Word.NONE:
         return Selection((), hide(inventory), vendor=vendor)
     if inventory.problem:
         raise ChoiceError(str(inventory.problem))
@@ -137,7 +135,7 @@ def candidates(
 
 
 def select_among(
-    request: Named | Auto | Everything, inventory: Inventory, pool: tuple[Device, ...]
+    request: Named | Auto | Literal[Word.ALL], inventory: Inventory, pool: tuple[Device, ...]
 ) -> tuple[Device, ...]:
     """Return the devices for a request, among the pool of devices that a process has.
 
@@ -157,8 +155,8 @@ def check_options(request: Request, options: Options, vendor: Vendor = "nvidia")
     order = options.order
     if order and vendor == "amd":
         raise ChoiceError("--order sets CUDA_DEVICE_ORDER, which AMD's GPUs do not follow. Omit it.")
-    if isinstance(request, Reset | Nothing) and order:
-        word = "reset" if isinstance(request, Reset) else "none"
+    if request in (Word.RESET, Word.NONE) and order:
+        word = "reset" if request is Word.RESET else "none"
         raise ChoiceError(f"--order does not go with {word}, which names no GPU. Try {word}")
     wrong = options.for_auto if isinstance(request, Named) else options.filters
     if wrong and not isinstance(request, Auto):

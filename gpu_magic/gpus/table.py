@@ -7,7 +7,6 @@ and have no control characters in text.
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -61,8 +60,7 @@ class MemoryShares(NamedTuple):
 _NO_SHARES = MemoryShares()
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A GPU or a MIG instance, as it is shown."""
 
     device: Device
@@ -96,14 +94,14 @@ def rows(snapshot: Snapshot) -> Iterator[Row]:
         name, now = _UNKNOWN if gpu.name is UNKNOWN else name_text(gpu.name), gpu.status
         row = _row(gpu, gpu.number_text, name, snapshot, names)
         if not gpu.problem:
-            row = replace(row, utilization=now.utilization, temperature=now.temperature, power=now.power)
+            row = row._replace(utilization=now.utilization, temperature=now.temperature, power=now.power)
         yield row
         for part in gpu.mig:
             branch = "└" if part is gpu.mig[-1] else "├"
             # The profile comes first, because it tells instances apart if names are cut off.
             profile = "MIG" if part.name is UNKNOWN else name_text(part.name.rpartition("MIG ")[2])
             row = _row(part, f"{branch} {part.number_text}", f"{profile} {part.uuid[:12]}…", snapshot, names)
-            yield replace(row, utilization=UNKNOWN)
+            yield row._replace(utilization=UNKNOWN)
 
 
 def _row(device: Device, label: str, name: str, snapshot: Snapshot, names: ProcessNames) -> Row:
@@ -132,7 +130,7 @@ def _users(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]
     lines, usage = _users_by_figures(device, names)
     named = () if status.users is UNKNOWN else tuple(one.pid for one in status.users if one.is_seen)
     # The lines of processes already show idle times.
-    claims = tuple(str(replace(one, idle=UNKNOWN) if one.pid in named else one) for one in status.claims)
+    claims = tuple(str(one._replace(idle=UNKNOWN) if one.pid in named else one) for one in status.claims)
     if claims and usage == "free":  # a claimed device is not free
         lines, usage = claims, "busy"
     else:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections import Counter
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -332,7 +332,7 @@ class Reservations:
                 continue
             still.sort(key=lambda uuid: (not devices[uuid].status.claims, demand[uuid]))
             for uuid in still[:count]:
-                reserved[uuid] = replace(claim, waits=True)
+                reserved[uuid] = claim._replace(waits=True)
                 if not devices[uuid].status.claims:  # else it has the device itself
                     self._reserved_since.setdefault((uuid, claim.owner), now)
         claims = {uuid: device.status.claims for uuid, device in devices.items()}

@@ -16,7 +16,7 @@ from gpu_magic.errors import ChoiceError, GpuMagicError, NotFreeError
 from gpu_magic.gpus.apply import Asked, apply, log_refusal, pick_unclaimed
 from gpu_magic.gpus.auto import held_by
 from gpu_magic.gpus.options import Options
-from gpu_magic.gpus.request import Auto, Reset, normalize_request, parse
+from gpu_magic.gpus.request import Auto, Word, normalize_request, parse
 from gpu_magic.gpus.select import check_options
 from gpu_magic.interrupts import in_background
 from gpu_magic.option_table import CHOICE, Kind
@@ -76,7 +76,7 @@ def read_request(typed: str) -> tuple[str, Options]:
 def _with_free(request: str, options: Options) -> Options:
     """Return the options of a choice. `auto` picks only free GPUs, because nobody watches the start."""
     asked = parse(request)
-    if isinstance(asked, Reset):
+    if asked is Word.RESET:
         raise ChoiceError("Without a choice a kernel starts as after reset. Try auto, 2,0, all or none")
     check_options(asked, options)
     return options._replace(only_free=True) if isinstance(asked, Auto) else options

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import ChoiceError
-from gpu_magic.gpus.request import Auto, Everything, Named, parse
+from gpu_magic.gpus.request import Auto, Named, Word, parse
 from gpu_magic.kernelspec.begin import read_request
 from gpu_magic.text import listed
 
@@ -132,7 +132,7 @@ def _title(request: str, options: Options) -> str:
             return f"a free {kind}{memory}"
         case Auto(count=count):
             return f"{count} free {kind}s{memory}"
-        case Everything():
+        case Word.ALL:
             return f"all GPUs{memory}"
         case Named(identifiers=names):
             return f"GPU{'s' if len(names) > 1 else ''} {', '.join(map(str, names))}{memory}"

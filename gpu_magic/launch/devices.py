@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.errors import LaunchError, NotFreeError
 from gpu_magic.gpus.options import Options, read_seconds
-from gpu_magic.gpus.request import Auto, Named, Reset, parse
+from gpu_magic.gpus.request import Auto, Named, Word, parse
 from gpu_magic.gpus.select import Selection, select
 from gpu_magic.gpus.wait import Wait
 from gpu_magic.process.mask import names_of
@@ -135,7 +134,7 @@ def divide(selection: Selection) -> list[Selection]:
     """Return a selection of one device for each device."""
     entries = (selection.mask or "").split(",")
     return [
-        replace(selection.with_mask(entry), devices=(device,))
+        selection.with_mask(entry)._replace(devices=(device,))
         for device, entry in zip(selection.known, entries, strict=True)
     ]
 
@@ -154,7 +153,7 @@ def _select(
     if count is not None and not 1 <= count <= there:
         gpus = counted(there, "GPU")
         raise LaunchError(f"-n {count} does not fit {gpus}. Try -n {there}")
-    if count in (None, there) and not isinstance(request, Reset):
+    if count in (None, there) and request is not Word.RESET:
         return selection
     # Name the first devices. After a reset, the variable can be unset, or can have other entries than GPUs.
     plain = Options(force=options.force)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.process.drivers import State, driver
@@ -34,8 +33,7 @@ _SENTENCES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(NamedTuple):
     """Whether this process can still change its GPUs.
 
     Parameters
@@ -60,7 +58,7 @@ class Guard:
     """
 
     state: State
-    start: Start = Start()  # noqa: RUF009 - it is immutable
+    start: Start = Start()
     devices: tuple[Device | str, ...] = ()
     error: int = 0
     vendor: Vendor = "nvidia"

@@ -7,7 +7,6 @@ import select
 import signal
 import time
 from collections import defaultdict
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN, GpuProcess, idle_text
@@ -85,8 +84,7 @@ def _find_manager(process: GpuProcess) -> Manager | None:
     return found or (Manager("started by this kernel") if process.is_this_process else None)
 
 
-@dataclass(frozen=True, slots=True)
-class OwnProcess:
+class OwnProcess(NamedTuple):
     """A process of this user that has memory on GPUs, or claims GPUs.
 
     Parameters
@@ -259,7 +257,7 @@ def my_processes() -> OwnProcesses:
                 if process.is_same_user is not True:  # on a simulated machine the process is unknown
                     name = claim.notebook or UNKNOWN
                     process = GpuProcess(claim.pid, name, claim.owner, is_this_process=False)
-                found.setdefault(claim.pid, replace(process, idle=claim.idle))
+                found.setdefault(claim.pid, process._replace(idle=claim.idle))
                 memory[claim.pid][device] = None
     names = ProcessNames(found.values())
     processes = [_own_process(one, memory[one.pid], names) for one in found.values()]

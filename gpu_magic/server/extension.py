@@ -157,12 +157,12 @@ def _as_anybodys(device: Any) -> Any:
     status = device.status
     if status.processes is not UNKNOWN:
         theirs = [
-            one if one.is_this_process is UNKNOWN else replace(one, is_this_process=False)
+            one if one.is_this_process is UNKNOWN else one._replace(is_this_process=False)
             for one in status.processes
         ]
-        status = replace(status, processes=tuple(theirs))
+        status = status._replace(processes=tuple(theirs))
     parts = {"mig": tuple(map(_as_anybodys, device.mig))} if getattr(device, "mig", ()) else {}
-    return replace(device, status=status, **parts)
+    return device._replace(status=status, **parts)
 
 
 def _kernels_on(device: Device, kernels: Iterable[int]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pynvml
@@ -59,7 +58,7 @@ def child() -> Iterator[int]:
 
 
 def test_a_process_rests_for_as_long_as_it_was_seen_to() -> None:
-    works = machine(replace(TRAIN, work=3), KERNEL)
+    works = machine(TRAIN._replace(work=3), KERNEL)
     assert watched(*[machine(TRAIN, KERNEL)] * 100) == [990]
     assert watched(*[machine(TRAIN, KERNEL)] * 50, works, *[machine(TRAIN, KERNEL)] * 9) == [90]
     assert watched(machine(TRAIN, KERNEL)) == [0]
@@ -70,7 +69,7 @@ def test_of_the_time_between_looks_that_are_far_apart_nothing_is_said() -> None:
 
 
 def test_without_its_own_figure_a_process_that_is_alone_does_what_the_gpu_does() -> None:
-    unknown = replace(TRAIN, work=UNKNOWN)
+    unknown = TRAIN._replace(work=UNKNOWN)
     assert watched(*[machine(unknown)] * 11) == [100]
     assert watched(*[machine(unknown)] * 11, machine(unknown, util=1)) == [0]
     assert watched(*[machine(unknown, util=UNKNOWN)] * 11) == [UNKNOWN]
@@ -79,12 +78,12 @@ def test_without_its_own_figure_a_process_that_is_alone_does_what_the_gpu_does()
 
 
 def test_work_on_one_gpu_is_work() -> None:
-    working = replace(machine(replace(TRAIN, work=50)).gpus[0], index=1)
+    working = machine(TRAIN._replace(work=50)).gpus[0]._replace(index=1)
     assert watched(*[Inventory((*machine(TRAIN).gpus, working))] * 11) == [0, 0]
 
 
 def test_a_number_that_another_process_has_by_now_starts_again() -> None:
-    assert watched(*[machine(TRAIN)] * 11, machine(replace(TRAIN, started=9))) == [0]
+    assert watched(*[machine(TRAIN)] * 11, machine(TRAIN._replace(started=9))) == [0]
 
 
 def test_a_kernel_rests_since_its_last_cell_and_not_while_one_runs() -> None:
@@ -99,7 +98,7 @@ def test_a_kernel_rests_since_its_last_cell_and_not_while_one_runs() -> None:
 def test_a_thread_that_works_after_the_last_cell_is_no_rest() -> None:
     watch = Idleness()
     claims = claimed(9 * HOUR)
-    look = watch.note(machine(replace(KERNEL, work=40), claims=claims), 0)
+    look = watch.note(machine(KERNEL._replace(work=40), claims=claims), 0)
     assert idle_of(look, 12) == [0]
     assert look[0].status.claims[0].idle == 0
     assert idle_of(watch.note(machine(KERNEL, claims=claims), 10), 12) == [10]
@@ -110,8 +109,8 @@ def test_work_of_a_child_is_no_rest_of_the_kernel(child: int) -> None:
     train = GpuProcess(child, "train.py", "maria", 21 << 30, work=90, started=7)
     claims = claimed(9 * HOUR, os.getpid())
     watch = Idleness()
-    at_work = Inventory((*machine(train).gpus, replace(machine(claims=claims)[0], index=1)))
-    at_rest = Inventory((*machine(replace(train, work=0)).gpus, replace(machine(claims=claims)[0], index=1)))
+    at_work = Inventory((*machine(train).gpus, machine(claims=claims)[0]._replace(index=1)))
+    at_rest = Inventory((*machine(train._replace(work=0)).gpus, machine(claims=claims)[0]._replace(index=1)))
     assert watch.note(at_work, 0)[1].status.claims[0].idle == 0
     assert watch.note(at_rest, 10)[1].status.claims[0].idle == 10
     assert watch.note(at_rest, HOUR)[1].status.claims[0].idle == HOUR  # also after a gap without looks
@@ -130,7 +129,7 @@ def test_without_figures_of_processes_a_kernel_and_its_child_do_what_the_gpu_doe
     assert rests(kernel, train, util=97) == 0
     assert rests(kernel, train, util=0) == 9 * HOUR
     assert rests(kernel, train, TRAIN, util=0) == 9 * HOUR
-    assert rests(kernel, train, replace(TRAIN, work=UNKNOWN), util=97) is UNKNOWN  # one of the three works
+    assert rests(kernel, train, TRAIN._replace(work=UNKNOWN), util=97) is UNKNOWN  # one of the three works
     assert rests(kernel, train, util=UNKNOWN) is UNKNOWN  # a MIG instance
     assert rests(util=97) == 9 * HOUR  # whoever works, has ended meanwhile
 
@@ -159,16 +158,16 @@ def test_in_a_container_a_process_with_the_kernel_s_number_is_not_the_kernel() -
     look = watch.note(machine(stranger, claims=claimed(9 * HOUR)), 0)
     assert look[0].status.claims[0].idle == 9 * HOUR
     assert idle_of(look, 12) == [0]  # the stranger has been seen just now
-    look = watch.note(machine(replace(stranger, work=50), claims=claimed(9 * HOUR)), 10)
+    look = watch.note(machine(stranger._replace(work=50), claims=claimed(9 * HOUR)), 10)
     assert look[0].status.claims[0].idle is UNKNOWN  # it can be the kernel
-    look = watch.note(machine(replace(stranger, work=50), claims=claimed(0)), 20)
+    look = watch.note(machine(stranger._replace(work=50), claims=claimed(0)), 20)
     assert look[0].status.claims[0].idle == 0
 
 
 def test_claims_that_are_read_again_keep_what_was_seen_of_their_processes() -> None:
     """`auto` reads the claims again when its turn comes, and names their processes if it is refused."""
     claims, late = claimed(9 * HOUR), Claim("tom", 50.0, 13, idle=HOUR)
-    look = Idleness().note(machine(replace(KERNEL, work=40), claims=claims), 0)
+    look = Idleness().note(machine(KERNEL._replace(work=40), claims=claims), 0)
     assert [one.idle for one in look.with_claims({"GPU-0": (*claims, late)})[0].status.claims] == [0, HOUR]
     at_rest = Idleness().note(machine(KERNEL, claims=claims), 0)
     assert at_rest.with_claims({"GPU-0": claimed(0)})[0].status.claims[0].idle == 0  # a cell has begun
@@ -179,7 +178,7 @@ def test_a_claim_from_a_container_speaks_for_itself_unless_a_process_works() -> 
     look = Idleness().note(machine(KERNEL, claims=claims), 0)
     assert look[0].status.claims[0].idle == HOUR
     assert idle_of(look, 12) == [0]
-    look = Idleness().note(machine(replace(KERNEL, work=5), claims=claims), 0)
+    look = Idleness().note(machine(KERNEL._replace(work=5), claims=claims), 0)
     assert look[0].status.claims[0].idle is UNKNOWN
 
 
@@ -190,7 +189,7 @@ def test_a_claim_from_a_container_speaks_for_itself_unless_a_process_works() -> 
 def test_it_is_shown_from_ten_minutes_on(idle: int | Unknown, text: str) -> None:
     assert idle_text(idle) == text
     end = f", {text}" if text else ""
-    assert ProcessNames([]).line(replace(TRAIN, age=10 * HOUR, idle=idle)) == (
+    assert ProcessNames([]).line(TRAIN._replace(age=10 * HOUR, idle=idle)) == (
         f"tom: train.py, 21.0 GiB, for 10 h{end}"
     )
     assert str(claimed(idle)[0]).partition(", since ")[2].partition(",")[2] == end[1:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,13 +38,13 @@ def test_a_gpu_is_busy_by_its_figures(used: Any, work: Any, processes: Any, is_b
     assert (gpu.is_busy, gpu.is_free) == (is_busy, is_busy is False)
     # A MIG instance has no utilization, and is busy by its memory and its processes alone.
     instance = MigInstance(
-        "MIG-1", "A100 MIG 3g.40gb", 0, 0, 40 * GIB, replace(gpu.status, utilization=UNKNOWN)
+        "MIG-1", "A100 MIG 3g.40gb", 0, 0, 40 * GIB, gpu.status._replace(utilization=UNKNOWN)
     )
-    without_work = replace(gpu, status=replace(gpu.status, utilization=0))
+    without_work = gpu._replace(status=gpu.status._replace(utilization=0))
     assert instance.is_busy is without_work.is_busy
     assert instance.is_free is (instance.is_busy is False)
     for device in (gpu, instance):
-        claimed = replace(device, status=replace(device.status, claims=(Claim("maria", 0.0),)))
+        claimed = device._replace(status=device.status._replace(claims=(Claim("maria", 0.0),)))
         assert not claimed.is_free
 
 
@@ -78,7 +77,7 @@ def test_gpus_of_one_name_with_different_memory_are_not_of_one_model() -> None:
     )
     assert not Inventory((one, other)).is_uniform
     assert Inventory((one, other)).fastest_first is UNKNOWN
-    assert Inventory((one, replace(other, memory_total=40 * GIB))).is_uniform
+    assert Inventory((one, other._replace(memory_total=40 * GIB))).is_uniform
 
 
 def test_of_several_looks_the_highest_utilization_counts() -> None:

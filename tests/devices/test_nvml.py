@@ -134,7 +134,7 @@ def test_a_figure_that_is_refused_is_unknown_and_the_others_are_read(
     with simulate("1xA100-80GB") as machine:
         machine.gpus[0].fail(call, error)
         gpu = nvml.inventory()[0]
-    assert {name for name in gpu.status.__slots__ if getattr(gpu.status, name) is UNKNOWN} == fields
+    assert {name for name, value in gpu.status._asdict().items() if value is UNKNOWN} == fields
     assert gpu.problem is None
     assert gpu.is_free is (fields <= {"temperature", "power"})
     assert (gpu.compute_mode is UNKNOWN) is (not fields)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psutil
@@ -321,7 +320,7 @@ def test_workers_of_a_kernel_are_told_from_it_and_from_those_of_one_that_has_end
             assert not any(starter_has_ended(read_process(pid)) for pid in others)
             ended = subprocess.Popen(["true"])
             ended.wait()
-            assert not starter_has_ended(replace(other, pid=ended.pid))  # it ends while it is looked at
+            assert not starter_has_ended(other._replace(pid=ended.pid))  # it ends while it is looked at
 
 
 def test_a_kernel_whose_notebook_is_unknown_is_named_by_its_folder(tmp_path: Path) -> None:
@@ -337,16 +336,16 @@ def test_a_kernel_whose_notebook_is_unknown_is_named_by_its_folder(tmp_path: Pat
         found = read_process(process.pid)
         process.kill()
     assert (found.is_kernel, ProcessNames([found]).name(found)) == (True, "ipykernel in work")
-    other = replace(found, folder="/home/maria/b/work")
+    other = found._replace(folder="/home/maria/b/work")
     assert ProcessNames([found, other]).name(other) == "ipykernel in b/work"
-    assert ProcessNames([found]).name(replace(found, folder="/")) == "ipykernel in /"
+    assert ProcessNames([found]).name(found._replace(folder="/")) == "ipykernel in /"
 
 
 def test_a_kernel_s_notebook_is_known_from_its_claim() -> None:
     """VS Code tells it to the kernel alone. Another user's claim can say anything."""
     kernel = GpuProcess(4711, "ipykernel", "maria", is_this_process=False, is_same_user=True, folder="/work")
     claims = [Claim("maria", 0.0, pid, "train.ipynb", is_same_user=pid == 4711) for pid in (4711, 4712)]
-    others = replace(kernel, pid=4712), replace(kernel, pid=4713, notebook="a.ipynb")
+    others = kernel._replace(pid=4712), kernel._replace(pid=4713, notebook="a.ipynb")
     here = GpuStatus(processes=(kernel, *others), claims=tuple(claims))
     machine = Inventory(
         (Gpu(0, "GPU-0", status=here), Gpu(1, "GPU-1", status=GpuStatus(processes=(kernel,))))

@@ -32,7 +32,7 @@ def inventory(profile: str = "4xA100-80GB", **changes: Any) -> Inventory:
         return replace(gpu_magic.gpus().machine, **{"simulated": ""} | changes)
 
 
-_AMD = tuple(replace(gpu, vendor="amd", hip_id=gpu.index) for gpu in inventory())
+_AMD = tuple(gpu._replace(vendor="amd", hip_id=gpu.index) for gpu in inventory())
 AMD = replace(inventory(), gpus=_AMD, vendor="amd")
 
 

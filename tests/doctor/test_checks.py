@@ -256,7 +256,7 @@ def test_memory_of_a_process_that_has_ended() -> None:
     machine = inventory("2xA100-80GB")
     ghost = GpuProcess(4711, memory=32 << 30, has_ended=True)
     first, second = machine.gpus
-    second = replace(second, minor=3, status=replace(second.status, processes=(ghost,)))
+    second = second._replace(minor=3, status=second.status._replace(processes=(ghost,)))
     (found,) = check_ended_processes(Facts(replace(machine, gpus=(first, second))))
     assert (found.severity, found.problem.partition(" has")[0]) == ("worth knowing", "Process 4711")
     assert found.fix.splitlines() == ["sudo fuser -v /dev/nvidia3", "sudo nvidia-smi --gpu-reset -i 1"]
@@ -265,11 +265,11 @@ def test_memory_of_a_process_that_has_ended() -> None:
 def test_gpus_that_cuda_can_t_use() -> None:
     machine = inventory("2xA100-80GB")
     first, second = machine.gpus
-    lost = replace(second, problem=GpuProblem(GpuCause.LOST))
-    cut_off = replace(second, problem=GpuProblem(GpuCause.CUT_OFF))
-    prohibited = replace(first, compute_mode="Prohibited")
-    taken = replace(first, compute_mode="Exclusive_Process", status=replace(first.status, utilization=90))
-    empty = replace(first, is_split=True)
+    lost = second._replace(problem=GpuProblem(GpuCause.LOST))
+    cut_off = second._replace(problem=GpuProblem(GpuCause.CUT_OFF))
+    prohibited = first._replace(compute_mode="Prohibited")
+    taken = first._replace(compute_mode="Exclusive_Process", status=first.status._replace(utilization=90))
+    empty = first._replace(is_split=True)
 
     def found(*gpus: Gpu, mask: str | None = None, **more: str) -> list[tuple[str, str]]:
         changed = replace(machine, gpus=gpus)

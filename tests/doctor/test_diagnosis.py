@@ -111,7 +111,7 @@ def test_what_was_checked_is_called_fine_unless_it_has_a_finding() -> None:
     assert "choice" not in text
     assert "fine" not in text
     split = inventory("1xA100-80GB(3g.40gb,4g.40gb)")
-    text = repr(shown(machine=replace(split, gpus=(replace(split[0], compute_mode="Prohibited"),))))
+    text = repr(shown(machine=replace(split, gpus=(split[0]._replace(compute_mode="Prohibited"),))))
     assert "(compute mode Prohibited) (MIG, 2 instances)" in text
 
 

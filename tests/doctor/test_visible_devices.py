@@ -138,7 +138,7 @@ def test_a_shell_names_a_lost_gpu_s_neighbours_and_mig_instances_by_uuid() -> No
     """CUDA numbers those that are left, so 3 may mean none, and ends the list."""
     machine = inventory("3xA100-80GB")
     first, lost, last = machine.gpus
-    machine = replace(machine, gpus=(first, replace(lost, problem=GpuProblem(GpuCause.LOST)), last))
+    machine = replace(machine, gpus=(first, lost._replace(problem=GpuProblem(GpuCause.LOST)), last))
     (found,) = check_gpus(Facts(machine, kernel(machine, "shell")))
     assert found.fix == export(f"{first.uuid},{last.uuid}")
     machine = inventory(SPLIT, driver_version="535.104.05", cuda_version="12.2")

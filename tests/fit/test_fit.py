@@ -134,7 +134,7 @@ def test_the_context_is_taken_off_unless_this_process_has_one_there(
     with simulate("1xA100-80GB"):
         snapshot = Snapshot.take(current())
     (gpu,) = snapshot.gpus
-    gpu = replace(gpu, status=replace(gpu.status, processes=(process,)))
+    gpu = gpu._replace(status=gpu.status._replace(processes=(process,)))
     pools = {LogicalDevice("gpu", 0, "cuda"): MemoryPool(0, reserved)}
     (room,) = _rooms(replace(snapshot, machine=Inventory((gpu,))), {}, pools)
     assert room.free - room.left == context

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gpu_magic.devices.model import UNKNOWN, Gpu, GpuStatus, Inventory, MigInstance
 from gpu_magic.devices.problems import GpuCause, GpuProblem
 
@@ -33,7 +31,7 @@ def split(whole: Gpu) -> Gpu:
         MigInstance(uuid, "MIG 3g.40gb", whole.index, number, 40 * GIB, ids=(number + 1, 0))
         for number, uuid in enumerate(MIG)
     )
-    return replace(whole, is_split=True, mig=instances)
+    return whole._replace(is_split=True, mig=instances)
 
 
 def lost(well: Gpu) -> Gpu:
@@ -41,7 +39,7 @@ def lost(well: Gpu) -> Gpu:
 
 
 def unreadable(well: Gpu) -> Gpu:
-    return replace(well, status=GpuStatus(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN))
+    return well._replace(status=GpuStatus(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN))
 
 
 def unlike() -> Inventory:

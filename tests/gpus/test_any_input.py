@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import gpu_magic
 from gpu_magic.errors import GpuMagicError, SimulationError
-from gpu_magic.gpus.request import Auto, Named, Nothing, Reset, parse
+from gpu_magic.gpus.request import Auto, Named, Word, parse
 from gpu_magic.process.given import read_grant
 from gpu_magic.process.mask import NAMES
 from gpu_magic.shell.arguments import read
@@ -75,7 +75,7 @@ def test_any_line_is_refused_or_chosen_as_it_says(
             return
         now = seen()
     asked = parse(request)
-    if now is None or isinstance(asked, Nothing | Reset):
+    if now is None or asked in (Word.NONE, Word.RESET):
         return
     assert now == tuple(device.identity for device in choice.devices)
     if isinstance(asked, Auto | Named):

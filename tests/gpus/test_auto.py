@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,15 +23,15 @@ CLAIM = Claim("maria", 0.0, 4711, "train.ipynb")
 
 
 def claimed(whole: Gpu) -> Gpu:
-    return replace(whole, status=replace(whole.status, claims=(CLAIM,)))
+    return whole._replace(status=whole.status._replace(claims=(CLAIM,)))
 
 
 def kind(whole: Gpu, name: str, memory: int) -> Gpu:
     """Return a GPU of another kind, of which as much memory is in use."""
     used = whole.status.memory_used
     assert isinstance(used, int)
-    status = replace(whole.status, memory_free=memory * GIB - used)
-    return replace(whole, name=name, memory_total=memory * GIB, status=status)
+    status = whole.status._replace(memory_free=memory * GIB - used)
+    return whole._replace(name=name, memory_total=memory * GIB, status=status)
 
 
 def picked(count: int, there: Inventory, **options: Any) -> list[int]:
@@ -42,7 +41,7 @@ def picked(count: int, there: Inventory, **options: Any) -> list[int]:
 
 
 IDLE = gpu(0, 20, 90)
-MORE = replace(IDLE, status=replace(IDLE.status, memory_free=(60 << 30) + (1 << 20)))
+MORE = IDLE._replace(status=IDLE.status._replace(memory_free=(60 << 30) + (1 << 20)))
 
 
 @pytest.mark.parametrize(
@@ -65,9 +64,9 @@ def test_which_come_first(gpus: tuple[Gpu, ...], numbers: list[int]) -> None:
 def test_what_somebody_has_is_something_to_wait_for_and_what_no_gpu_has_is_not() -> None:
     whole = split(gpu(1))
     status = GpuStatus(0, 40 * GIB, processes=(), claims=(CLAIM,))
-    instance = replace(whole.mig[0], name="NVIDIA A100 MIG 1g.10gb", status=status)
+    instance = whole.mig[0]._replace(name="NVIDIA A100 MIG 1g.10gb", status=status)
     with pytest.raises(NotFreeError, match="claimed by maria"):
-        pick(1, machine(replace(whole, mig=(instance,))).devices, Options(model="1g"))
+        pick(1, machine(whole._replace(mig=(instance,))).devices, Options(model="1g"))
     with pytest.raises(NotFreeError):  # exactly the memory that is asked for is enough
         picked(1, machine(claimed(gpu(0))), min_free=80 * GIB)
     for there, options in (
@@ -83,10 +82,10 @@ def test_what_somebody_has_is_something_to_wait_for_and_what_no_gpu_has_is_not()
 def test_the_larger_mig_instance_comes_before_the_smaller() -> None:
     whole = split(gpu(0))
     small, large = (
-        replace(part, memory_total=size * GIB, status=GpuStatus(0, size * GIB, processes=()))
+        part._replace(memory_total=size * GIB, status=GpuStatus(0, size * GIB, processes=()))
         for part, size in zip(whole.mig, (10, 40), strict=True)
     )
-    there = machine(replace(whole, mig=(small, large)))
+    there = machine(whole._replace(mig=(small, large)))
     assert pick(1, there.devices)[0] == (large,)
 
 
@@ -113,7 +112,7 @@ def test_asking_again_gives_the_same() -> None:
 
 def test_one_line_says_why_these_and_not_the_others() -> None:
     train = GpuProcess(4711, "train.py", "maria", 30 * GIB)
-    busy = replace(gpu(1, 30, 90), status=replace(gpu(1, 30, 90).status, processes=(train,)))
+    busy = gpu(1, 30, 90)._replace(status=(gpu(1, 30, 90).status)._replace(processes=(train,)))
     there = machine(gpu(0), busy, claimed(gpu(2)), gpu(3), kind(gpu(4), "Tesla T4", 15))
     notes = select(parse("auto"), there, (None, None)).notes
     assert notes[0] == (
@@ -191,7 +190,7 @@ def machines(draw: st.DrawFn) -> Inventory:
         status = GpuStatus(
             UNKNOWN if used is UNKNOWN else used * GIB, free, busy, processes=processes, claims=claims
         )
-        gpus.append(replace(gpu(index), status=status, name=draw(st.sampled_from(["A", "B"]))))
+        gpus.append(gpu(index)._replace(status=status, name=draw(st.sampled_from(["A", "B"]))))
     return machine(*gpus)
 
 
@@ -213,9 +212,9 @@ def test_auto_keeps_what_it_promises_on_any_machine(there: Inventory, count: int
 
 def test_a_free_mig_instance_comes_before_a_busy_gpu() -> None:
     whole = split(gpu(1))
-    part = replace(whole.mig[0], status=GpuStatus(0, 40 * GIB, processes=()))
-    there = machine(gpu(0, 50, 90), replace(whole, mig=(part,)))
+    part = whole.mig[0]._replace(status=GpuStatus(0, 40 * GIB, processes=()))
+    there = machine(gpu(0, 50, 90), whole._replace(mig=(part,)))
     devices, why = pick(1, there.devices)
     assert devices == (part,)
     assert why.endswith("is free and unclaimed. Not picked: GPU 0 (in use).")
-    assert pick(1, machine(gpu(0), replace(whole, mig=(part,))).devices)[0] == (gpu(0),)
+    assert pick(1, machine(gpu(0), whole._replace(mig=(part,))).devices)[0] == (gpu(0),)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from gpu_magic.devices.model import Claim, Gpu, GpuProcess, Inventory
@@ -21,7 +19,7 @@ OTHERS = GpuProcess(12, "train.py", "tom", 20 * GIB, is_this_process=False)
 def used(index: int, *processes: GpuProcess) -> Gpu:
     """Return a GPU that processes use."""
     whole = gpu(index, 60, 90)
-    return replace(whole, status=replace(whole.status, processes=processes))
+    return whole._replace(status=whole.status._replace(processes=processes))
 
 
 def chosen(text: str, *others: Gpu) -> list[int]:
@@ -39,7 +37,7 @@ def test_free_ones_are_chosen_in_the_order_that_is_named() -> None:
 
 
 def test_who_holds_which_is_said_in_one_line() -> None:
-    claimed = replace(gpu(1), status=replace(gpu(1).status, claims=(CLAIM,)))
+    claimed = gpu(1)._replace(status=gpu(1).status._replace(claims=(CLAIM,)))
     with pytest.raises(NotFreeError) as error:
         chosen("3,1,0", used(3, OURS, OTHERS), claimed)
     assert error.value.holders.startswith("GPU 3 (in use by tom), GPU 1 (claimed by chen: eval.ipynb, since ")
@@ -56,10 +54,10 @@ def test_claims_of_one_user_on_a_gpu_are_said_together() -> None:
         Claim("ben", 60.0, 1, "a.ipynb", is_same_user=True),
         Claim("ben", 0.0, 2, "b.ipynb", is_same_user=True),
     )
-    claimed = replace(gpu(1), status=replace(gpu(1).status, claims=(a, CLAIM, b)))
+    claimed = gpu(1)._replace(status=gpu(1).status._replace(claims=(a, CLAIM, b)))
     with pytest.raises(NotFreeError) as error:
         chosen("1", claimed)
-    own, other = (str(replace(one)) for one in (replace(b, notebook="a.ipynb and b.ipynb"), CLAIM))
+    own, other = (str(one) for one in (b._replace(notebook="a.ipynb and b.ipynb"), CLAIM))
     assert error.value.holders == f"{own}, {other}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,7 +23,7 @@ SLURM = {"SLURM_JOB_ID": "123", "SLURM_JOB_GPUS": "2,4", "CUDA_VISIBLE_DEVICES":
 
 def host(*minors: int) -> Inventory:
     """Return a machine whose device files /dev/nvidiaN have these numbers, in nvidia-smi's order."""
-    return machine(*(replace(gpu(index), minor=minor) for index, minor in enumerate(minors)))
+    return machine(*(gpu(index)._replace(minor=minor) for index, minor in enumerate(minors)))
 
 
 def allotment(there: Inventory, **environment: str) -> Given:
@@ -133,7 +132,7 @@ def test_where_cgroups_hide_the_rest_all_that_is_there_was_given() -> None:
 def test_device_files_tell_unlike_gpus_apart_where_the_mask_counts_from_0() -> None:
     """A step's task has one of two unlike GPUs: which, CUDA_VISIBLE_DEVICES=0 alone does not say."""
     there = unlike()
-    there = machine(*(replace(one, minor=minor) for one, minor in zip(there, (1, 2, 5), strict=True)))
+    there = machine(*(one._replace(minor=minor) for one, minor in zip(there, (1, 2, 5), strict=True)))
     step = {"SLURM_JOB_ID": "1", "SLURM_STEP_GPUS": "5", "CUDA_VISIBLE_DEVICES": "0"}
     assert allotment(there, **step).pool == (there[2],)
     assert allotment(there, **step | {"SLURM_STEP_GPUS": "2,5"}).devices is UNKNOWN

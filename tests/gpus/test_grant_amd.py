@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -24,7 +22,7 @@ def host(*places: int, hip: tuple[int, ...] | None = None) -> Inventory:
     """Return a machine whose GPUs have /dev/dri/renderD128 and so on by these places, in rocm-smi's order."""
     order = hip or tuple(range(len(places)))
     return of_amd(
-        *(replace(amd(index, hip_id=order[index]), minor=128 + place) for index, place in enumerate(places))
+        *(amd(index, hip_id=order[index])._replace(minor=128 + place) for index, place in enumerate(places))
     )
 
 
@@ -98,7 +96,7 @@ def test_what_slurm_has_written_into_both_variables_is_not_filtered_twice() -> N
 
 
 def test_a_list_tells_what_numbers_mean_where_hip_s_are_not_known() -> None:
-    there = of_amd(*(replace(gpu, hip_id=UNKNOWN) for gpu in ALL))
+    there = of_amd(*(gpu._replace(hip_id=UNKNOWN) for gpu in ALL))
     given = allotment(there, **{**SLURM, "SLURM_STEP_GPUS": "1,3"})
     assert labels(given) == ["GPU 1", "GPU 3"]
 
@@ -112,7 +110,7 @@ def test_the_variable_counts_if_it_contradicts_the_list_and_a_note_warns() -> No
 
 
 def test_where_device_files_are_not_known_the_list_is_not_read() -> None:
-    there = of_amd(*(replace(gpu, minor=UNKNOWN) for gpu in ALL))
+    there = of_amd(*(gpu._replace(minor=UNKNOWN) for gpu in ALL))
     assert allotment(there, SLURM_JOB_ID="1", SLURM_JOB_GPUS="2").is_all
 
 

@@ -52,12 +52,12 @@ NOTHING = Variables()
 
 
 def test_gpus_without_a_serial_number_are_named_by_hips_numbers() -> None:
-    there = of_amd(*(replace(amd(index), uuid=UNKNOWN) for index in range(4)))
+    there = of_amd(*(amd(index)._replace(uuid=UNKNOWN) for index in range(4)))
     assert choose("0,2", machine=there).variables == {"HIP_VISIBLE_DEVICES": "1,2"}
     assert choose("all", machine=there).variables == {"HIP_VISIBLE_DEVICES": "1,0,2,3"}
     assert choose("auto:4", machine=there).devices == there.gpus
     assert seen(Variables(hip="1"), there) == [0]
-    unclear = of_amd(*there.gpus[:3], replace(there[3], hip_id=UNKNOWN))
+    unclear = of_amd(*there.gpus[:3], there[3]._replace(hip_id=UNKNOWN))
     with pytest.raises(ChoiceError, match=r"GPU 0 has no UUID\. AMD SMI does not report HIP's numbers"):
         choose("0", machine=unclear)
 
@@ -221,7 +221,7 @@ def test_none_hides_all_and_reset_is_what_was_given() -> None:
 
 
 def test_where_hips_numbers_are_not_known_uuids_are_written() -> None:
-    unknown = of_amd(*(replace(gpu, hip_id=UNKNOWN) for gpu in MACHINE))
+    unknown = of_amd(*(gpu._replace(hip_id=UNKNOWN) for gpu in MACHINE))
     assert choose("1,0", machine=unknown).mask == f"{UUIDS[1]},{UUIDS[0]}"
     assert seen(Variables(hip=UUIDS[1]), unknown) == [1]
     assert seen(Variables(hip="1"), unknown) is None
@@ -230,7 +230,7 @@ def test_where_hips_numbers_are_not_known_uuids_are_written() -> None:
 
 
 def test_beside_a_gpu_that_does_not_answer_uuids_are_written() -> None:
-    silent = of_amd(MACHINE[0], replace(MACHINE[1], problem=GpuProblem(GpuCause.LOST)), *MACHINE.gpus[2:])
+    silent = of_amd(MACHINE[0], MACHINE[1]._replace(problem=GpuProblem(GpuCause.LOST)), *MACHINE.gpus[2:])
     assert choose("2", machine=silent).mask == UUIDS[2]
     assert "GPU 1 does not answer" in str(read_visible(Variables(hip="0"), silent).notes[0])
     with pytest.raises(ChoiceError, match="GPU 1 cannot be chosen because it is not answering"):

@@ -154,7 +154,7 @@ def test_what_cuda_makes_of_a_split_gpu_is_not_guessed(mask: str | None) -> None
 
 
 def test_of_gpus_that_are_alike_as_far_as_they_answer_it_is_not_said_that_they_differ() -> None:
-    there = machine(gpu(0), replace(lost(gpu(1)), name=UNKNOWN), gpu(2))
+    there = machine(gpu(0), lost(gpu(1))._replace(name=UNKNOWN), gpu(2))
     reading = read("0", there)
     assert reading.devices is UNKNOWN
     assert tuple(map(str, reading.notes)) == (
@@ -163,7 +163,7 @@ def test_of_gpus_that_are_alike_as_far_as_they_answer_it_is_not_said_that_they_d
 
 
 def test_of_gpus_whose_memory_is_not_known_it_is_said_that_this_is_why() -> None:
-    there = machine(*(replace(gpu(index), memory_total=UNKNOWN) for index in range(2)))
+    there = machine(*(gpu(index)._replace(memory_total=UNKNOWN) for index in range(2)))
     assert "The GPUs may differ" in str(read("0", there).notes[-1])
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_magic.errors import ChoiceError
-from gpu_magic.gpus.request import Auto, Everything, Named, Nothing, Reset, parse
+from gpu_magic.gpus.request import Auto, Named, Word, parse
 
 
 @pytest.mark.parametrize(
@@ -24,10 +24,10 @@ from gpu_magic.gpus.request import Auto, Everything, Named, Nothing, Reset, pars
         ("02:01", Named(("2:1",))),
         ("MIG-GPU-8F3a-1/1/0", Named(("MIG-GPU-8f3a-1/1/0",))),
         ("mig-gpu-8f3a/2/0", Named(("MIG-GPU-8f3a/2/0",))),
-        ("all", Everything()),
-        ("ALL", Everything()),
-        ("none", Nothing()),
-        ("reset", Reset()),
+        ("all", Word.ALL),
+        ("ALL", Word.ALL),
+        ("none", Word.NONE),
+        ("reset", Word.RESET),
         ("auto", Auto(1)),
         ("auto:2", Auto(2)),
         ("[3, 1]", Named((3, 1))),
@@ -99,7 +99,7 @@ def test_any_text_is_a_request_or_one_line(text: str) -> None:
         assert str(error)
         assert "\n" not in str(error)
     else:
-        assert isinstance(request, Named | Auto | Everything | Nothing | Reset)
+        assert isinstance(request, Named | Auto | Word)
 
 
 @given(st.lists(st.integers(0, 63), min_size=1, max_size=20, unique=True))

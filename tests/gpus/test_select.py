@@ -101,7 +101,7 @@ def test_auto_takes_least_memory_then_least_work_and_never_the_unknown() -> None
 
 def without_memory(whole: Gpu, busy: int = 0, processes: tuple[GpuProcess, ...] = ()) -> Gpu:
     status = GpuStatus(UNKNOWN, UNKNOWN, busy, 40, 12.0, processes)
-    return replace(whole, memory_total=UNKNOWN, status=status)
+    return whole._replace(memory_total=UNKNOWN, status=status)
 
 
 TRAIN = GpuProcess(4711, "train.py", "maria", UNKNOWN, is_this_process=False)
@@ -136,11 +136,11 @@ def test_gpus_that_nothing_tells_apart_are_not_guessed() -> None:
 
 
 def prohibited(whole: Gpu) -> Gpu:
-    return replace(whole, compute_mode="Prohibited")
+    return whole._replace(compute_mode="Prohibited")
 
 
 def exclusive(whole: Gpu, *processes: GpuProcess) -> Gpu:
-    return replace(whole, status=replace(whole.status, processes=processes), compute_mode="Exclusive_Process")
+    return whole._replace(status=whole.status._replace(processes=processes), compute_mode="Exclusive_Process")
 
 
 def test_auto_takes_no_gpu_that_no_process_can_use() -> None:
@@ -163,7 +163,7 @@ def test_auto_takes_no_exclusive_gpu_that_another_process_uses() -> None:
     )
 
 
-@pytest.mark.parametrize("processes", [(), (replace(TRAIN, is_this_process=True),)])
+@pytest.mark.parametrize("processes", [(), (TRAIN._replace(is_this_process=True),)])
 def test_auto_takes_an_exclusive_gpu_that_no_other_process_uses(processes: tuple[GpuProcess, ...]) -> None:
     there = machine(exclusive(gpu(0, 2 * len(processes)), *processes), gpu(1, 20, 30))
     assert select(parse("auto"), there, (None, None)).devices == (there[0],)
@@ -257,7 +257,7 @@ def test_a_mig_instance_has_several_names(text: str) -> None:
     ],
 )
 def test_a_mig_instance_that_is_not_there_gets_one_line(text: str, says: str) -> None:
-    there = machine(split(gpu(0)), gpu(1), replace(gpu(2), is_split=True))
+    there = machine(split(gpu(0)), gpu(1), gpu(2)._replace(is_split=True))
     with pytest.raises(ChoiceError, match=says) as caught:
         ask(text, there)
     assert "\n" not in str(caught.value)
@@ -296,10 +296,10 @@ def test_several_mig_instances_are_refused_with_the_driver_s_own_limit(
 def test_auto_says_so_where_no_mig_instance_is_free(used: tuple[int, int], note: str) -> None:
     whole = split(gpu(0))
     parts = [
-        replace(part, status=GpuStatus(gib * GIB, (40 - gib) * GIB, processes=()))
+        part._replace(status=GpuStatus(gib * GIB, (40 - gib) * GIB, processes=()))
         for part, gib in zip(whole.mig, used, strict=True)
     ]
-    selection = select(parse("auto"), machine(replace(whole, mig=tuple(parts))), (None, None))
+    selection = select(parse("auto"), machine(whole._replace(mig=tuple(parts))), (None, None))
     assert selection.devices == (parts[0],)
     assert selection.notes == (f"{note}. Not picked: MIG instance 0:1 (in use).",)
 
@@ -340,7 +340,7 @@ def test_nothing_is_said_of_a_mask_on_a_machine_that_can_not_be_read() -> None:
 
 
 def test_a_gpu_without_a_uuid_is_named_by_its_number() -> None:
-    there = machine(replace(gpu(0), uuid=UNKNOWN), gpu(1), replace(gpu(2), uuid=UNKNOWN))
+    there = machine(gpu(0)._replace(uuid=UNKNOWN), gpu(1), gpu(2)._replace(uuid=UNKNOWN))
     assert ask("0,2", there) == ask("0,2", there, "1,0,2", "PCI_BUS_ID") == ("0,2", "PCI_BUS_ID")
     assert (ask("all", there)[0], ask("auto:3", there)[0]) == ("0,1,2", "0,1,2")
     selection = select(parse("0,1"), there, (None, None), by="uuid")  # as in IPython's configuration
@@ -350,11 +350,11 @@ def test_a_gpu_without_a_uuid_is_named_by_its_number() -> None:
     with pytest.raises(ChoiceError, match="GPU 2 was not given to this process"):
         ask("2", there, "0", "PCI_BUS_ID")
     with pytest.raises(ChoiceError, match="GPU 0 cannot be chosen because it is without a UUID"):
-        ask("0", machine(replace(gpu(0), uuid=UNKNOWN, bus_id=UNKNOWN)))
+        ask("0", machine(gpu(0)._replace(uuid=UNKNOWN, bus_id=UNKNOWN)))
 
 
 def test_a_gpu_without_a_uuid_is_never_written_by_one() -> None:
-    there = machine(replace(gpu(0), uuid=UNKNOWN), gpu(1), lost(gpu(2)))
+    there = machine(gpu(0)._replace(uuid=UNKNOWN), gpu(1), lost(gpu(2)))
     selection = select(parse("all"), there, ("0,1,2", "PCI_BUS_ID"))
     assert selection.mask == UUIDS[1]
     assert selection.notes[0] == "GPU 0 is left out because its UUID is unknown."
@@ -377,7 +377,7 @@ def test_a_gpu_that_does_not_answer_makes_no_riddle_a_guess() -> None:
 
 def test_two_devices_with_one_uuid_end_in_a_line() -> None:
     with pytest.raises(ChoiceError, match="Type more: "):
-        ask("GPU-1a2b", machine(gpu(0), replace(gpu(1), uuid=UUIDS[0])))
+        ask("GPU-1a2b", machine(gpu(0), gpu(1)._replace(uuid=UUIDS[0])))
 
 
 T4, A100, V100 = Speed((7, 5), 2560, 1590), Speed((8, 0), 6912, 1410), Speed((7, 0), 5120, 1530)
@@ -385,7 +385,9 @@ T4, A100, V100 = Speed((7, 5), 2560, 1590), Speed((8, 0), 6912, 1410), Speed((7,
 
 def mixed(*speeds: Speed) -> Inventory:
     """Return a machine with a GPU of each of these kinds."""
-    return machine(*(replace(gpu(index, name=str(speed)), speed=speed) for index, speed in enumerate(speeds)))
+    return machine(
+        *((gpu(index, name=str(speed)))._replace(speed=speed) for index, speed in enumerate(speeds))
+    )
 
 
 FAST = Options(order="fastest")
@@ -431,7 +433,7 @@ def test_an_inherited_order_is_kept() -> None:
 
 
 def test_slurm_s_own_list_says_what_its_numbers_mean() -> None:
-    there = machine(*(replace(one, minor=one.index) for one in mixed(T4, V100, A100)))
+    there = machine(*(one._replace(minor=one.index) for one in mixed(T4, V100, A100)))
     with pytest.raises(ChoiceError, match="Which GPUs this process was given is unknown"):
         select(parse("1"), there, ("1,2", None))
     slurm = read_grant({"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "1,2"})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from gpu_magic.claims.folder import PLACE, Found
@@ -12,7 +10,7 @@ from gpu_magic.gpus.wait import Reservations, Wanted
 from tests.gpus.machines import GIB, gpu
 
 ALL = tuple(f"GPU-{index}" for index in range(8))
-EIGHT = Inventory(tuple(replace(gpu(0), index=index, uuid=uuid) for index, uuid in enumerate(ALL)))
+EIGHT = Inventory(tuple(gpu(0)._replace(index=index, uuid=uuid) for index, uuid in enumerate(ALL)))
 
 
 def uuids(*indices: int) -> tuple[str, ...]:
@@ -37,7 +35,7 @@ def busy(*indices: int, pid: int = 99, owner: str | Unknown = "tom") -> Inventor
     process = GpuProcess(pid, "train.py", owner, GIB)
     gpus = list(EIGHT)
     for index in indices:
-        gpus[index] = replace(gpus[index], status=replace(gpus[index].status, processes=(process,)))
+        gpus[index] = gpus[index]._replace(status=gpus[index].status._replace(processes=(process,)))
     return Inventory(tuple(gpus))
 
 
@@ -80,7 +78,7 @@ def test_what_the_fewest_wait_for_is_left_first() -> None:
 def test_what_others_have_claimed_or_use_is_left_to_nobody() -> None:
     assert leave([place(6)], claimed(0, 1)) == [2, 3, 4, 5, 6, 7]
     assert leave([place(7, pid=UNKNOWN)], claimed(0, pid=UNKNOWN)) == [1, 2, 3, 4, 5, 6, 7]
-    unknown = replace(EIGHT[0], status=replace(EIGHT[0].status, processes=UNKNOWN, utilization=UNKNOWN))
+    unknown = EIGHT[0]._replace(status=EIGHT[0].status._replace(processes=UNKNOWN, utilization=UNKNOWN))
     assert leave([place(7)], Inventory((unknown, *EIGHT.gpus[1:]))) == [1, 2, 3, 4, 5, 6, 7]
 
 
@@ -93,7 +91,7 @@ def test_what_it_has_itself_is_its_first() -> None:
 
 
 def test_a_bound_of_memory_is_kept() -> None:
-    full = replace(EIGHT[0], status=replace(EIGHT[0].status, memory_free=10 * GIB))
+    full = EIGHT[0]._replace(status=EIGHT[0].status._replace(memory_free=10 * GIB))
     machine = Inventory((full, *EIGHT.gpus[1:]))
     assert leave([place(1, 0, 1, min_free=40 * GIB)], machine, 0, 1) == [1]
     assert leave([place(1, 0, 1, min_free=40 * GIB)], machine, 0) == []
