@@ -32,9 +32,9 @@ __all__ = [
 
 # "Tried to allocate 20.00 GiB." (PyTorch 2.13, c10/cuda/CUDACachingAllocator.cpp), "trying to allocate
 # 8589934592 bytes" (XLA), "Out of memory allocating 1,024 bytes" (CuPy 13).
-_WANTED = re.compile(r"allocat(?:e|ing) ([0-9][0-9,]{0,30}(?:\.[0-9]{1,9})?) ?(bytes|KiB|MiB|GiB|TiB)")
+_WANTED = r"allocat(?:e|ing) ([0-9][0-9,]{0,30}(?:\.[0-9]{1,9})?) ?(bytes|KiB|MiB|GiB|TiB)"
 # Messages of CUDA, ROCm and their libraries, in errors of any framework. Some write the names.
-_NO_MEMORY = re.compile(
+_NO_MEMORY = (
     r"(?:CUDA|HIP)(?: driver)? error: out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
     r"|hipErrorOutOfMemory|(?:CUDA|HIP) error: resource allocation failed"  # cuSPARSE, in PyTorch's words
     r"|(?:CUBLAS|CUSOLVER|CUSPARSE|CUDNN|HIPBLAS|HIPSPARSE)_STATUS_ALLOC_FAILED|[CH](?:U|IP)FFT_ALLOC_FAILED"
@@ -42,7 +42,7 @@ _NO_MEMORY = re.compile(
     r"|Triton Error \[(?:CUDA|HIP)\]: out of memory"
 )
 # Messages that have other causes, but usually come from a full GPU: a library cannot allocate its workspace.
-_PERHAPS_NO_MEMORY = re.compile(
+_PERHAPS_NO_MEMORY = (
     r"(?:CUBLAS|CUSOLVER|CUDNN|HIPBLAS)_STATUS_NOT_INITIALIZED|(?:CUDA|HIP) error: insufficient resources"
     r"|CUSPARSE_STATUS_INSUFFICIENT_RESOURCES|gpusolverDnCreate\(&handle\) failed"  # the latter is JAX's
     r"|Dst tensor is not initialized"  # TensorFlow's
@@ -128,15 +128,15 @@ class OutOfMemory(NamedTuple):
 
 def shortage_in(text: str) -> OutOfMemory | None:
     """Return what a message of CUDA or one of its libraries tells of a lack of memory. None: nothing."""
-    is_certain = _NO_MEMORY.search(text) is not None
-    if is_certain or _PERHAPS_NO_MEMORY.search(text):
+    is_certain = re.search(_NO_MEMORY, text) is not None
+    if is_certain or re.search(_PERHAPS_NO_MEMORY, text):
         return OutOfMemory(None, wanted_in(text), is_certain)
     return None
 
 
 def wanted_in(text: str) -> int | None:
     """Return the requested bytes that an error message names. None if it names none."""
-    found = _WANTED.search(text)
+    found = re.search(_WANTED, text)
     return round(float(found[1].replace(",", "")) * _UNITS[found[2]]) if found else None
 
 

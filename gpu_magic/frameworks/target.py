@@ -33,15 +33,13 @@ __all__ = [
 blocks_here: ContextVar[tuple[object, ...]] = ContextVar("blocks_here", default=())
 _EXPECTED = "0, cuda:0, /GPU:0, smi:3 (nvidia-smi's number), a UUID prefix (GPU-8f3a), cpu, cpu:2 or xpu:0"
 # TensorFlow's names can start with the job of this process, and contain "device:".
-_SPELLING = re.compile(
-    r"(?:/job:localhost/replica:0/task:0)?/?(?:(?:physical_)?device:)?([a-z]\w*?):([0-9]{1,4})", re.IGNORECASE
-)
+_SPELLING = r"(?:/job:localhost/replica:0/task:0)?/?(?:(?:physical_)?device:)?([a-z]\w*?):([0-9]{1,4})"
 # The text of `{device}` for device objects of TensorFlow and CuPy, and the device that they name.
 _OBJECTS = (
-    (re.compile(r"(?:Physical|Logical)Device\(name='([^']*)', device_type='\w*'\)"), r"\1"),
-    (re.compile(r"<CUDA Device ([0-9]+)>"), r"cuda:\1"),
+    (r"(?:Physical|Logical)Device\(name='([^']*)', device_type='\w*'\)", r"\1"),
+    (r"<CUDA Device ([0-9]+)>", r"cuda:\1"),
 )
-_UUID = re.compile(r"(GPU-|MIG-|MIG-GPU-)([0-9a-f-]*(?:/[0-9]{1,4}/[0-9]{1,4})?)", re.IGNORECASE)
+_UUID = r"(GPU-|MIG-|MIG-GPU-)([0-9a-f-]*(?:/[0-9]{1,4}/[0-9]{1,4})?)"
 _WITHOUT_INDEX = ("cpu", "mps")  # may be named without a number
 _NO_DEVICES = (type(None), bool, bytes, set, frozenset, dict, ModuleType)
 
@@ -109,7 +107,7 @@ def parse_targets(text: str) -> tuple[Target, ...]:
     """
     named = text
     for pattern, name in _OBJECTS:
-        named = pattern.sub(name, named)
+        named = re.sub(pattern, name, named)
     asked = without_brackets(named)
     if not asked:
         raise PlacementError(f"No device is named. Expected {_EXPECTED}.")
@@ -138,7 +136,7 @@ def _target(entry: str) -> Target:
         return LogicalDevice("gpu", int(entry))
     if low.lstrip("/") in _WITHOUT_INDEX:
         return _logical(low.lstrip("/"), 0)
-    if match := _SPELLING.fullmatch(entry):
+    if match := re.fullmatch(_SPELLING, entry, re.IGNORECASE):
         name, index = match[1].lower(), int(match[2])
         return PhysicalDevice(index) if name == "smi" else _logical(name, index)
     if match := re.fullmatch(r"smi:([0-9]{1,4}):([0-9]{1,4})", entry, re.IGNORECASE):
@@ -171,7 +169,7 @@ def read_uuid(entry: str) -> str:
     The driver writes `GPU-` and `MIG-` in upper case and the rest in lower case. Users type either case.
     Before R470, the driver wrote `MIG-GPU-8f3a…/1/0` for a MIG instance.
     """
-    match = _UUID.fullmatch(entry)
+    match = re.fullmatch(_UUID, entry, re.IGNORECASE)
     return f"{match[1].upper()}{match[2].lower()}" if match else ""
 
 

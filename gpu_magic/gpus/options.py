@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, get_type_hin
 
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import ChoiceError, wrong_argument
-from gpu_magic.frameworks.base import MemorySettings
 from gpu_magic.option_table import CHOICE, FILTERS, TYPICAL, Kind
 from gpu_magic.text import bytes_text, nearest_option, read_size, size_meant
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gpu_magic.devices.model import Device
+    from gpu_magic.frameworks.base import MemorySettings
     from gpu_magic.option_table import ChoiceOptions
 
 __all__ = ["Options", "in_signature", "plan_memory", "read_seconds", "split_request"]
@@ -25,7 +25,7 @@ __all__ = ["Options", "in_signature", "plan_memory", "read_seconds", "split_requ
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}  # seconds
 _NAMES = (r"d(?:ays?)?", r"h(?:(?:ou)?rs?)?", r"m(?:in(?:ute)?s?)?", r"s(?:ec(?:ond)?s?)?")
-_PARTS = re.compile(r"\s*".join(rf"(?:(\d{{1,6}})\s*{name})?" for name in _NAMES), re.IGNORECASE)
+_PARTS = r"\s*".join(rf"(?:(\d{{1,6}})\s*{name})?" for name in _NAMES)
 _LEAST = 64 << 20  # bytes. With a lower limit, no framework starts
 
 
@@ -34,7 +34,7 @@ def read_seconds(duration: str | float) -> float:
     typed = str(duration).strip()
     if re.fullmatch(r"\d{1,9}(?:\.\d{1,9})?", typed) and float(typed):
         return float(typed)
-    match = _PARTS.fullmatch(typed)
+    match = re.fullmatch(_PARTS, typed, re.IGNORECASE)
     parts = match.groups("0") if match else ()
     seconds = sum(int(part) * unit for part, unit in zip(parts, _UNITS.values(), strict=False))
     if not seconds:
@@ -155,6 +155,8 @@ def plan_memory(
     """
     if not growth and limit is None:
         return None
+    from gpu_magic.frameworks.base import MemorySettings  # rarely needed
+
     if not devices:
         asked = "--growth" if limit is None else f"--memory-limit {limit}"
         raise ChoiceError(f"{asked} needs GPUs. Try %gpus all {asked}")

@@ -53,7 +53,7 @@ _COMMENT = re.compile(rf"(?P<quoted>{_QUOTED})|(?:^|\s)#.*")
 # The magics whose lines are expressions, which keep their quotes, spaces and braces.
 CODE = ("%to_gpu", "%to_cpu", "%where", "%gpu_fit")
 # Times that can continue after a space: `--wait 1 h`, `--wait 1h 30m`.
-_TIME = re.compile(r"[0-9]+ ?[dhms][a-z]{0,6}(?: [0-9]+[hms][a-z]{0,6})?", re.IGNORECASE)
+_TIME = r"[0-9]+ ?[dhms][a-z]{0,6}(?: [0-9]+[hms][a-z]{0,6})?"
 _SEVERAL = 4  # the options that a message names all
 
 
@@ -246,7 +246,7 @@ def _read_value(magic: str, option: Option, words: deque[str], typed: str, *, in
         taken.append(words.popleft())
     if magic in CODE:  # remove quotes, as a shell does
         taken = [word.strip(word[0]) if re.fullmatch(STRING, word) else word for word in taken]
-    while words and kind is Kind.TIME and _TIME.fullmatch(" ".join([*taken, words[0]])):
+    while words and kind is Kind.TIME and re.fullmatch(_TIME, " ".join([*taken, words[0]]), re.IGNORECASE):
         taken.append(words.popleft())
     while kind is Kind.LIST and words and taken and taken[-1].endswith(","):
         taken.append(words.popleft())
