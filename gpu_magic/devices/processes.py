@@ -139,10 +139,9 @@ def _with_each(machine: Inventory, change: Callable[[GpuProcess], GpuProcess]) -
     """Return a machine with each process changed."""
 
     def changed(part: Any) -> Any:
-        status = part.status
-        if status.processes is UNKNOWN or not status.processes:
-            return part
-        return part._replace(status=status._replace(processes=tuple(map(change, status.processes))))
+        before = part.status.processes
+        after = before if before is UNKNOWN else tuple(map(change, before))
+        return part if after == before else part._replace(status=part.status._replace(processes=after))
 
     gpus = [changed(gpu._replace(mig=tuple(map(changed, gpu.mig))) if gpu.mig else gpu) for gpu in machine]
     return replace(machine, gpus=tuple(gpus))

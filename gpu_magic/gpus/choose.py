@@ -122,7 +122,6 @@ def choose(
     """
     from gpu_magic.gpus.apply import apply, narrow
     from gpu_magic.gpus.request import normalize_request
-    from gpu_magic.gpus.wait import Waiting
 
     if on_wait is not None and not callable(on_wait):
         raise ChoiceError(f"on_wait={on_wait!r:.40} is not a function. Try on_wait=print")
@@ -134,6 +133,8 @@ def choose(
     elif in_process or dry_run:
         raise ChoiceError("--wait goes with neither --in-process nor --dry-run.")
     else:
+        from gpu_magic.gpus.wait import Waiting  # imports asyncio
+
         waiting = Waiting(current(), text, asked, read_seconds(wait))
         choice = waiting.wait(lambda line: on_wait(str(line)) if on_wait else None)
     if restart and choice.too_late:
