@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found] # `signal` takes 15 times as long, as it makes enums
 import contextlib
 import signal
 import threading
@@ -61,7 +62,7 @@ def defer_interrupts(allowed_in: Callable[[FrameType | None], bool] = lambda _: 
 
     """
     received: list[int] = []
-    handler = signal.getsignal(signal.SIGINT)  # None: C code has installed the handler
+    handler = _signal.getsignal(signal.SIGINT)  # None: C code has installed the handler
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield received
         return
@@ -72,11 +73,11 @@ def defer_interrupts(allowed_in: Callable[[FrameType | None], bool] = lambda _: 
             received.clear()
             handler(number, frame)
 
-    signal.signal(signal.SIGINT, receive)
+    _signal.signal(signal.SIGINT, receive)
     try:
         yield received
     finally:
-        signal.signal(signal.SIGINT, handler)
+        _signal.signal(signal.SIGINT, handler)
         if received:
             handler(signal.SIGINT, None)
 

@@ -184,6 +184,8 @@ def read_processes(pids: Iterable[int]) -> dict[int, GpuProcess]:
                 started=started,
                 age=age_of(started),
             )
+    if not users:
+        return found
     calls = [(pid, partial(_read_texts, pid, found[pid].is_same_user is True)) for pid in users]
     names = _in_time(calls)
     for (pid, uid), answer in zip(users.items(), names, strict=True):

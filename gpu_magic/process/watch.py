@@ -145,9 +145,9 @@ class Watch:
     def _after_cell(self, result: Any) -> None:
         self._is_in_cell = False
         latest, self._latest = self._latest, ""
-        if not driver().is_started():
+        if not (asked := driver()).is_started():
             self._started_before = _started_frameworks()
-            if driver().error:
+            if asked.error:
                 self._environment.restore(self._environment.names)  # as in `look`
             return
         if result is None:  # ipykernel has none for a cell that was interrupted in an await
