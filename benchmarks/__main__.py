@@ -14,7 +14,7 @@ from traceback import print_exc
 
 from benchmarks.measure import ROOT
 
-TOPICS = ("snapshot", "cells", "models", "processes", "cluster", "panel", "page")
+TOPICS = ("snapshot", "cells", "models", "processes", "cluster", "panel", "page", "growth")
 PACKAGES = ("nvidia-ml-py", "nvitop", "ipykernel", "ipyparallel", "jupyterlab", "torch")
 
 

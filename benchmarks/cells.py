@@ -13,11 +13,13 @@ from IPython.utils.capture import capture_output
 from traitlets.config import Config
 
 from benchmarks.machine import driver_libraries, sleepers
-from benchmarks.measure import Table, answer_of, clean_environment, milliseconds, steady, take_turns
+from benchmarks.measure import Table, answer_of, clean_environment, steady, take_turns
 from gpu_magic.process.drivers import State, probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from benchmarks.measure import Bound
 
 NOTHING, OURS = "an extension that does nothing", "gpu_magic"
 LOAD = """
@@ -59,11 +61,7 @@ def _loading() -> Table:
         environment["PYTHONPATH"] += f":{folder}"
         cells = {name: LOAD.format(extension=extension) for name, extension in extensions.items()}
         seconds = take_turns({name: partial(answer_of, cell, environment) for name, cell in cells.items()}, 9)
-    table, over = Table("%load_ext in a running kernel"), seconds[OURS] - seconds[NOTHING]
-    for name, value in seconds.items():
-        bound = f"at most 6 ms over nothing: {over * 1000:.1f} ms" if name == OURS else ""
-        table.add(name, value, bound, holds=over <= 6e-3)
-    return table
+    return Table.of("%load_ext in a running kernel", seconds, {OURS: (0.5, "one that imports pynvml")})
 
 
 def _watching() -> list[Table]:
@@ -78,28 +76,18 @@ def _watching() -> list[Table]:
         seconds = steady(targets, variables, processes=5)
         probes = {name: f"benchmarks.cells:probing:{state}" for name, state in list(states.items())[1:]}
         asked = steady(probes, variables)
-    plain, *_, frozen = states
-    cell, one = Table("A cell, `x = 1`"), Table("One question to the driver: has CUDA started?")
-    over = seconds[frozen] - seconds[plain]
-    for name, value in seconds.items():
-        bound = f"at most 100 µs more: {over * 1e6:.0f} µs" if name == frozen else ""
-        cell.add(name, value, bound, holds=over <= 100e-6)
-    for name, value in asked.items():
-        one.add(name.removeprefix("with it, "), value, "at most 100 µs", holds=value <= 100e-6)
-    return [cell, one]
+    _, absent, live, frozen = states
+    return [
+        Table.of("A cell, `x = 1`, with amdsmi installed", seconds, {absent: 2.5, live: 2.5, frozen: 1.3}),
+        Table.of("One question to the driver: has CUDA started?", asked, {}),
+    ]
 
 
 def _on_gpu() -> Table:
     environment = clean_environment({"TF_CPP_MIN_LOG_LEVEL": "3"})
-    table = Table("A cell, with PyTorch, TensorFlow and JAX started")
     seconds = {name: value / 20 for name, value in answer_of(CELLS.format(cells=ON_GPU), environment).items()}
-    plain, time, ours = seconds
-    over = seconds[ours] - seconds[plain]
-    table.add(plain, seconds[plain])
-    table.add(time, seconds[time])
-    bound = f"at most 1 ms over a plain cell: {over * 1e6:.0f} µs"
-    table.add(ours, seconds[ours], bound, holds=over <= 1e-3)
-    return table
+    _, time, ours = seconds
+    return Table.of("A cell, with PyTorch, TensorFlow and JAX started", seconds, {ours: (1.3, time)})
 
 
 def _measuring() -> Table:
@@ -107,15 +95,8 @@ def _measuring() -> Table:
     with sleepers() as pids, driver_libraries(pids) as environment:
         targets = {name: f"benchmarks.cells:measured:{how}" for name, how in names.items()}
         seconds = steady(targets, environment | {"CUDA_VISIBLE_DEVICES": "0"}, processes=5)
-    table = Table("A cell, `1`, on one GPU, CUDA started")
-    for name, value in seconds.items():
-        than, most = {"%%gpu_time": ("%%time", 1e-3), "on, and off again": ("a plain cell", 100e-6)}.get(
-            name, ("", 0)
-        )
-        over = value - seconds[than] if than else 0
-        bound = f"at most {milliseconds(most)} more than {than}: {over * 1e6:.0f} µs" if than else ""
-        table.add(name, value, bound, holds=over <= most)
-    return table
+    bounds: dict[str, Bound] = {"%%gpu_time": (3, "%%time"), "on, and off again": 1.4}
+    return Table.of("A cell, `1`, on one GPU, CUDA started", seconds, bounds)
 
 
 # What follows runs in a worker.

@@ -32,8 +32,10 @@ def sleepers(number: int = GPUS * PROCESSES) -> Iterator[list[int]]:
 
 
 @contextmanager
-def driver_libraries(pids: list[int] | None = None) -> Iterator[dict[str, str]]:
-    """Build libnvidia-ml.so.1 and libcuda.so.1 for that machine; give the variables that lead to them."""
+def driver_libraries(
+    pids: list[int] | None = None, *, gpus: int = GPUS, each: int = PROCESSES
+) -> Iterator[dict[str, str]]:
+    """Build libnvidia-ml.so.1 and libcuda.so.1 for such a machine; give the variables that lead to them."""
     with TemporaryDirectory() as name:
         folder = build(Path(name))
         source = str(Path(__file__).parent / "instant.c")
@@ -41,21 +43,20 @@ def driver_libraries(pids: list[int] | None = None) -> Iterator[dict[str, str]]:
         command = ["gcc", "-shared", "-fPIC", "-O2", f"-I{SOURCES}", "-Wl,-soname,libnvidia-ml.so.1"]
         subprocess.run([*command, "-o", str(library), source], check=True)
         state = folder / "machine"
-        Driver(tuple(_card(index, pids or []) for index in range(GPUS))).write(state)
+        Driver(tuple(_card(index, (pids or [])[index * each :][:each]) for index in range(gpus))).write(state)
         yield environment(folder, state)
 
 
-def _card(index: int, pids: list[int]) -> Card:
-    mine = pids[index * PROCESSES : (index + 1) * PROCESSES]
+def _card(index: int, mine: list[int]) -> Card:
     return Card(
         f"GPU-{index:08x}-0000-4000-8000-0123456789ab",
         "NVIDIA A100-SXM4-80GB",
         f"00000000:{7 + index:02X}:00.0",
         80 * GIB,
-        (len(mine) * 10 + 1) * GIB,
-        90 + index,
-        60 + index,
+        (len(mine) + 1) * GIB,
+        90 + index % 8,
+        60 + index % 8,
         (300 + index) * 1000,
-        processes=tuple((pid, 10 * GIB, 0) for pid in mine),  # they hold memory, and do not compute
+        processes=tuple((pid, GIB, 0) for pid in mine),  # they hold memory, and do not compute
         energy=0,
     )

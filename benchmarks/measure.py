@@ -13,16 +13,27 @@ import sys
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["ROOT", "Table", "answer_of", "ask", "clean_environment", "milliseconds", "steady", "take_turns"]
+__all__ = [
+    "ROOT",
+    "Bound",
+    "Table",
+    "answer_of",
+    "ask",
+    "clean_environment",
+    "milliseconds",
+    "steady",
+    "take_turns",
+]
 
 ROOT = Path(__file__).parent.parent
 _ROUND = 0.02  # seconds of calls for one figure
 _LIMIT = 600  # seconds, against hanging only
+Bound = float | tuple[float, str]  # the most, as a ratio to the first contender, or to one with this name
 
 
 def milliseconds(seconds: float) -> str:
@@ -32,15 +43,32 @@ def milliseconds(seconds: float) -> str:
 
 
 class Table:
-    """What one question gave: contenders, their medians, their ratio to the first, what they are held to."""
+    """What one question gave: contenders, their medians, their ratio to the first, what they are held to.
+
+    `write` makes the text of a figure that is not a time.
+    """
 
     def __init__(self, title: str, write: Callable[[float], str] = milliseconds) -> None:
         self.title, self._write = title, write
         self.rows: list[tuple[str, float, str, bool]] = []
 
-    def add(self, name: str, value: float, bound: str = "", *, holds: bool = True) -> None:
-        """Add a contender; with a bound, in words, also whether it holds."""
-        self.rows.append((name, value, bound, holds))
+    @classmethod
+    def of(cls, title: str, figures: Mapping[str, float], bounds: Mapping[str, Bound]) -> Self:
+        """Return a table of times, by contender."""
+        table = cls(title)
+        for name, value in figures.items():
+            table.add(name, value)
+        for name, bound in bounds.items():
+            most, than = bound if isinstance(bound, tuple) else (bound, next(iter(figures)))
+            at = list(figures).index(name)
+            holds = figures[name] <= most * figures[than]
+            table.rows[at] = (name, figures[name], f"at most {most:g} x {than}", holds)
+        return table
+
+    def add(self, name: str, value: float, most: float | None = None) -> None:
+        """Add a contender. `most` is a bound in the unit of the table, for what all machines count alike."""
+        bound = "" if most is None else f"at most {self._write(most)}"
+        self.rows.append((name, value, bound, most is None or value <= most))
 
     def __str__(self) -> str:
         first = self.rows[0][1]

@@ -69,16 +69,15 @@ def _times(lab: Lab) -> list[Table]:
         notebook.page.wait_for_timeout(300)
         clicks["use"].append(notebook.page.evaluate(CLICK, [".gm-use", ".gm-said", "^cuda:0 = "]) / 1000)
         notebook.page.context.close()
-    paint = Table("From running the cell to the first paint, in JupyterLab")
     names = {"html": "an HTML widget", "panel": "%gpu_panel", "again": "%gpu_panel, another one"}
-    for name in ("html", "panel", "again"):
-        value, most = median(first[name]), 2 * median(first["html"])
-        paint.add(names[name], value, "at most twice" * (name != "html"), holds=value <= most)
-    click = Table("From a click to what it does, painted, in an idle kernel")
-    for name, what in (("row", "a row is marked"), ("use", '"Use these": the GPUs are chosen')):
-        value = median(clicks[name])
-        click.add(what, value, "at most 100 ms", holds=value <= 0.1)
-    return [paint, click]
+    paint = {what: median(first[name]) for name, what in names.items()}
+    row, use = "a row is marked", '"Use these": the GPUs are chosen'
+    click = {row: median(clicks["row"]), use: median(clicks["use"])}
+    bounds = {names["panel"]: 2, names["again"]: 2}
+    return [
+        Table.of("From running the cell to the first paint, in JupyterLab", paint, bounds),
+        Table.of("From a click to what it does, painted, in an idle kernel", click, {}),
+    ]
 
 
 def _many(lab: Lab) -> Table:
@@ -88,7 +87,7 @@ def _many(lab: Lab) -> Table:
         notebook.run(cell)
     notebook.page.wait_for_selector(".gm-row")
     table, work = Table("64 GPUs: what their page works in a second"), _work(notebook.page)
-    table.add("script, style and layout", work, "at most 20 ms", holds=work <= 0.02)
+    table.add("script, style and layout", work, most=0.02)
     return table
 
 

@@ -69,18 +69,17 @@ def run() -> list[Table]:
         moving = {**variables, "INSTANT_MOVES": "1"}
         (ours, grown, objects), sizes = _measure(PANEL, moving, TICKS)
         (theirs, *_), their_sizes = _measure(HTML, moving, TICKS // 6)
-    cost = Table("The kernel's processor time for a tick: 8 GPUs, 4 processes each, all figures change")
-    cost.add(THEIRS, theirs)
-    cost.add(OURS, ours, "at most three quarters", holds=ours <= 0.75 * theirs)
+    title = "The kernel's processor time for a tick: 8 GPUs, 4 processes each, all figures change"
+    cost = Table.of(title, {THEIRS: theirs, OURS: ours}, {OURS: 0.75})
     wire, size = (
         Table("What a tick sends, with all that Jupyter adds", "{:.1f} kB".format),
         median(sizes) / 1000,
     )
     wire.add(THEIRS, median(their_sizes) / 1000)
-    wire.add(OURS, size, "at most 5 kB", holds=size <= 5)
+    wire.add(OURS, size, most=5)
     left = Table(f"What is left of {TICKS} ticks", "{:.0f}".format)
-    left.add("objects that Python has more", objects, "10", holds=objects <= 10)
-    left.add("MiB more in memory", grown, "2", holds=grown < 2)
+    left.add("objects that Python has more", objects, most=10)
+    left.add("MiB more in memory", grown, most=2)
     return [cost, wire, left]
 
 

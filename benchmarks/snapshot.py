@@ -21,7 +21,7 @@ READERS = {
     "gpu_magic.gpus()": "benchmarks.readers:ours",
     "nvitop, its leanest way": "benchmarks.readers:nvitop",
 }
-BARE, READER, OURS, *_ = READERS
+BARE, READER, OURS, NVITOP = READERS
 SCRIPT = "from benchmarks.readers import bare\nfor gpu in bare()():\n    print(*gpu)"
 COMMANDS = {
     "bare pynvml, in a script": ["-c", SCRIPT],
@@ -39,7 +39,6 @@ begun = time.process_time()
 prepare({target!r})()
 answer = time.process_time() - begun
 """
-MOST = 1.6  # times bare pynvml
 
 
 def run() -> list[Table]:
@@ -56,18 +55,14 @@ def run() -> list[Table]:
         in_kernel = {name: partial(answer_of, cell, environment) for name, cell in cells.items()}
         first = take_turns(in_kernel, 9)
         shell = take_turns({name: partial(_shell, name, environment) for name in COMMANDS}, 9)
-    again = Table(f"A snapshot, again and again: {machine}")
-    for name, value in often.items():
-        bound = f"at most {MOST} x bare pynvml" if name == READER else ""
-        again.add(name, value, bound, holds=value <= MOST * often[BARE])
-    cold = Table("The first snapshot in a running kernel, gpu_magic loaded: processor time")
-    for name, value in first.items():
-        cold.add(name, value)
-    typed = Table(f"The table in a shell: {machine}")
-    for name, value in shell.items():
-        bound = "less than nvitop -1" if name == "gpu-magic" else ""
-        typed.add(name, value, bound, holds=value < shell["nvitop -1"])
-    return [again, cold, typed]
+    with sleepers(PROCESSES) as pids, driver_libraries(pids, gpus=1) as variables:
+        one = steady(READERS, variables)
+    return [
+        Table.of(f"A snapshot, again and again: {machine}", often, {READER: 1.5, OURS: 3}),
+        Table.of(f"The same, of one GPU with {PROCESSES} processes", one, {OURS: (1, NVITOP)}),
+        Table.of("The first snapshot in a running kernel: processor time", first, {OURS: 2}),
+        Table.of(f"The table in a shell: {machine}", shell, {"gpu-magic": 1.6}),
+    ]
 
 
 def _shell(name: str, environment: dict[str, str]) -> None:
