@@ -59,6 +59,17 @@ def test_importing_it_imports_nothing(fresh: Fresh) -> None:
     assert shown.strip() == str([f"gpu_magic{module}" for module in modules])
 
 
+def test_a_choice_in_a_script_does_not_load_the_event_loop(fresh: Fresh) -> None:
+    shown = fresh("""
+        import os, sys
+        os.environ["GPU_MAGIC_SIMULATE"] = "2xA100-80GB"
+        import gpu_magic
+        gpu_magic.choose(1)
+        print("asyncio" in sys.modules)
+    """)
+    assert shown == "False\n"
+
+
 def test_a_name_stays_a_function_when_its_rooms_are_loaded(fresh: Fresh) -> None:
     fresh("""
         import gpu_magic
