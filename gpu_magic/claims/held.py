@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from gpu_magic.claims.folder import LONGEST_NAME, PLACE, Access, Found, NoFolder, OwnFile, read_files
 from gpu_magic.devices.model import UNKNOWN, Claim, Unknown
-from gpu_magic.devices.processes import descends_from, is_this_process, notebook_here
+from gpu_magic.devices.processes import ancestors_of, is_this_process, notebook_here
 from gpu_magic.errors import NotFreeError
 from gpu_magic.text import shortened
 
@@ -214,10 +214,11 @@ class Claims:
                     idle[claim.pid] = min(claim.idle, idle.get(claim.pid, claim.idle))
                 process = claim.notebook if claim.pid is UNKNOWN else claim.pid
                 first.setdefault((one.what, claim.owner, process), one)
+            above = set(ancestors_of(os.getpid())) if first else set()
             for uuid, claim, *_ in first.values():
                 if claim.pid is UNKNOWN:
                     yield uuid, claim
-                elif not descends_from(os.getpid(), (claim.pid,)):
+                elif claim.pid not in above:
                     yield uuid, claim._replace(idle=idle.get(claim.pid, UNKNOWN))
 
 
