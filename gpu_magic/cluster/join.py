@@ -16,12 +16,12 @@ import ipyparallel
 
 from gpu_magic.cluster.cluster import Engine, as_line, busy_engines
 from gpu_magic.cluster.engine import LOCAL, rank_variables, tell_jax
-from gpu_magic.devices.model import Gpu, MigInstance
+from gpu_magic.devices.model import Gpu
 from gpu_magic.errors import ChoiceError, ClusterError
 from gpu_magic.gpus.apply import apply
 from gpu_magic.launch.process import free_ports
 from gpu_magic.process.drivers import State
-from gpu_magic.process.find import mig_instances, whole_gpus
+from gpu_magic.process.find import usable_devices
 from gpu_magic.process.given import Given
 from gpu_magic.process.mask import names_of
 from gpu_magic.process.session import current
@@ -30,6 +30,8 @@ from gpu_magic.text import counted, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from gpu_magic.devices.model import Device
 
 __all__ = ["apply_gpus", "divide", "join", "report_gpus"]
 
@@ -69,7 +71,8 @@ def divide(engines: Iterable[Engine]) -> list[Engine]:
 
     Engines of one host that were given the same devices get contiguous shares, in the order of their numbers.
     If there is a remainder, the first engines get one device more. Engines that were given different devices
-    keep them. A process can use only one MIG instance, so each engine gets only one.
+    keep them. A process can use only one MIG instance and no other GPU, so engines get instances only if
+    there are fewer whole GPUs than engines, and then each engine gets one device.
     """
     shares: list[Engine] = []
     by_place = sorted(engines, key=lambda one: (one.host, one.number))
@@ -78,12 +81,13 @@ def divide(engines: Iterable[Engine]) -> list[Engine]:
         for engine in there:
             groups.setdefault(frozenset(str(device.uuid) for device in engine.devices), []).append(engine)
         for group in groups.values():
-            devices, count = group[0].devices, len(group)
+            count = len(group)
+            devices: tuple[Device, ...] = tuple(one for one in group[0].devices if isinstance(one, Gpu))
+            if len(devices) < count and len(devices) < len(group[0].devices):
+                devices = group[0].devices[:count]
             if len(devices) < count:
                 there_are = f"{counted(count, 'engine')} and only {counted(len(devices), 'GPU')}"
                 raise ClusterError(f"{host} has {there_are}. Each engine needs one.")
-            if any(isinstance(device, MigInstance) for device in devices):
-                devices = devices[:count]
             size, more = divmod(len(devices), count)
             for place, engine in enumerate(group):
                 first = place * size + min(place, more)
@@ -140,7 +144,7 @@ def report_gpus(number: int, version: str) -> Engine:
         raise ClusterError(f"{where}: {inventory.problem or error}") from None
     if inventory.problem:
         raise ClusterError(f"{where}: {inventory.problem}")
-    return Engine(number, whole_gpus(pool) or mig_instances(pool), _host(), bool(inventory.simulated))
+    return Engine(number, usable_devices(pool), _host(), bool(inventory.simulated))
 
 
 def apply_gpus(number: int, uuids: Sequence[str], variables: Mapping[str, str], only_try: bool) -> None:

@@ -300,7 +300,8 @@ def claim_gpus(gpus: str | None, count: int | None, *, force: bool) -> tuple[lis
     session = current()
     claims = Claims("engines", session.access)
     try:
-        return divide(pick(session, gpus, count, Options(force=force), claims=claims)), claims
+        picked = pick(session, gpus, count, Options(force=force), claims=claims, is_divided=True)
+        return divide(picked), claims
     except BaseException:  # also an interrupt
         claims.release()
         raise

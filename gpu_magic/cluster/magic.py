@@ -38,7 +38,7 @@ class GpuClusterMagic:
         """Start one engine per GPU: an interpreter that sees only that GPU, as `cuda:0`.
 
             %gpu_cluster             start an engine for each GPU of this kernel, or show the running engines
-            %gpu_cluster 2,0         start engines on these GPUs, typed as after %gpus; also auto:4
+            %gpu_cluster 2,0         start engines on these GPUs, typed as after %gpus; also auto:4 or 1:0,1:1
             %gpu_cluster -n 2        start engines on the kernel's first two GPUs; also --count 2
             %gpu_cluster restart 2   restart engine 2; without a number, engines that have ended
             %gpu_cluster stop        end all engines

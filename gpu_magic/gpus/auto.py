@@ -151,20 +151,23 @@ def pick(
     pool: Sequence[Device],
     options: Options = _PLAIN,
     held: frozenset[str] = frozenset(),
+    *,
+    is_divided: bool = False,
 ) -> tuple[tuple[Device, ...], str]:
     """Return the best devices of a pool, and why these and not the others, as a sentence.
 
     The pool has the devices that this process may use, in nvidia-smi's order. Among equal devices, those that
-    this process has claimed (`held`: UUIDs) come first, so the same request gives the same devices. If there
-    are too few, it raises NotFreeError if there can be enough later, else ChoiceError.
+    this process has claimed (`held`: UUIDs) come first, so the same request gives the same devices. Only if
+    the devices are divided among processes, several of them can be MIG instances. If there are too few, it
+    raises NotFreeError if there can be enough later, else ChoiceError.
     """
-    candidates, others = _candidates(count, pool, options)
+    candidates, others = _candidates(count, pool, options, is_divided=is_divided)
     if len(candidates) != count:  # if all of them are requested, there is nothing to rank
         others |= {one: "usage unknown" for one in candidates if not _is_comparable(one)}
         candidates = list(filter(_is_comparable, candidates))
     ranked = _rank(candidates, held)
     if len(ranked) < count:
-        raise _refusal(count, pool, options, ranked, others)
+        raise _refusal(count, pool, options, ranked, others, is_divided=is_divided)
     picked = tuple(ranked[:count])
     others |= {device: _why_unranked(device, picked) for device in ranked[count:]}
     free = sum(_standing(device) == _Standing.FREE for device in ranked)
@@ -181,9 +184,10 @@ def best_first(pool: Sequence[Device]) -> tuple[Device, ...]:
     return ranked if all(isinstance(device, Gpu) for device in ranked) else ranked[:1]
 
 
-def usable(count: int, pool: Sequence[Device], options: Options) -> list[Device]:
+def usable(count: int, pool: Sequence[Device], options: Options, *, is_divided: bool = False) -> list[Device]:
     """Return the devices that could be picked if all were free and unclaimed."""
-    found: list[Device] = [*whole_gpus(tuple(pool)), *(mig_instances(tuple(pool)) if count == 1 else ())]
+    instances = mig_instances(tuple(pool)) if count == 1 or is_divided else ()
+    found: list[Device] = [*whole_gpus(tuple(pool)), *instances]
     if options.model is not None:
         found = [one for one in found if _is_model(one, options.model)]
     size = options.least or 0
@@ -191,12 +195,13 @@ def usable(count: int, pool: Sequence[Device], options: Options) -> list[Device]
 
 
 def _candidates(
-    count: int, pool: Sequence[Device], options: Options
+    count: int, pool: Sequence[Device], options: Options, *, is_divided: bool = False
 ) -> tuple[list[Device], dict[Device, str]]:
     """Return the devices that can be picked, and in a few words why each of the others cannot."""
     whys: dict[Device, str] = {one: _why_not(one, options) for one in pool if isinstance(one, Gpu)}
     is_free = any(not why and _standing(one) == _Standing.FREE for one, why in whys.items())
-    if not is_free and count == 1 and (instances := mig_instances(tuple(pool))):
+    can_have_instances = is_divided if count > 1 else not is_free
+    if can_have_instances and (instances := mig_instances(tuple(pool))):
         whys = {one: why for one, why in whys.items() if not (isinstance(one, Gpu) and one.is_split)}
         whys |= {one: _why_not(one, options) for one in instances}
     return [one for one, why in whys.items() if not why], {one: why for one, why in whys.items() if why}
@@ -250,10 +255,14 @@ def _why_these(picked: Sequence[Device], free: int, *, is_choice: bool) -> str:
         return f"{labels} {'is' if is_one else 'are'} free and unclaimed"
     if not any(_standing(device) == _Standing.BUSY for device in picked):
         return f"{labels} {'shows' if is_one else 'show'} no use, but not everything is known"
-    thing = "GPU" if isinstance(picked[0], Gpu) else "MIG instance"
+    thing = _kind(picked)
     there = f"Only {counted(free, thing)} {'is' if free == 1 else 'are'}" if free else f"No {thing} is"
     these = f"is the unclaimed {thing}" if is_one else f"are the unclaimed {thing}s"
     return f"{there} free" + f": {labels} {these} with the most free memory" * is_choice
+
+
+def _kind(devices: Iterable[Device]) -> str:
+    return "GPU" if any(isinstance(device, Gpu) for device in devices) else "MIG instance"
 
 
 def _refusal(
@@ -262,12 +271,15 @@ def _refusal(
     options: Options,
     ranked: Sequence[Device],
     others: Mapping[Device, str],
+    *,
+    is_divided: bool,
 ) -> ChoiceError:
     """Return the error that too few devices can be picked, now or at all."""
-    asked, size, later = f"auto:{count}{options.filters}", options.least, usable(count, pool, options)
+    asked, size = f"auto:{count}{options.filters}", options.least
+    later = usable(count, pool, options, is_divided=is_divided)
 
     def too_few(there: Sequence[Device], others: Mapping[Device, str]) -> str:
-        can = f"only {counted(len(there), 'GPU')}" if there else "no GPU"
+        can = f"only {counted(len(there), _kind(there))}" if there else "no GPU"
         return f"{asked} can pick {can}." + (f" Not available: {_left_out(others)}." if others else "")
 
     def fewer(there: Sequence[Device]) -> str:

@@ -9,7 +9,7 @@ from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.auto import check_free, pick, usable
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import Auto, Named, Request, Word
-from gpu_magic.process.find import find, mig_instances, whole_gpus, why_unusable
+from gpu_magic.process.find import find, mig_instances, usable_devices, whole_gpus, why_unusable
 from gpu_magic.process.given import Given, Grant
 from gpu_magic.process.mask import FASTEST, PCI, Variables, mig_limit, names_of
 from gpu_magic.process.visible import hide, hide_others, in_order, show, why_no_numbers
@@ -60,13 +60,15 @@ def select(
     grant: Grant = _NOBODY,
     held: frozenset[str] = frozenset(),
     by: By | None = None,
+    is_divided: bool = False,
 ) -> Selection:
     """Return the devices for a request, and the variables that name them.
 
     It raises ChoiceError rather than return fewer or other GPUs than requested. `inherited` are the
     `Variables` that the kernel was started with. `grant` is the grant of a scheduler. `held` are the
     identities of the devices that this process has claimed. If `options` does not tell how to name the
-    devices, `by` does, as far as possible.
+    devices, `by` does, as far as possible. `is_divided`: each device goes to another process, so there can be
+    several MIG instances.
     """
     vendor = inventory.vendor
     check_options(request, options, vendor)
@@ -83,7 +85,7 @@ def select(
     if inventory.problem:
         raise ChoiceError(str(inventory.problem))
     if isinstance(request, Named):
-        devices = _named(request, inventory)
+        devices = _named(request, inventory, is_divided=is_divided)
         if not options.force:
             given.check_inside(devices)
         if options.only_free:
@@ -100,11 +102,12 @@ def select(
         if why_no_numbers(order, inventory):
             pool = tuple(device for device in pool if device.uuid is not UNKNOWN)
         if isinstance(request, Auto):
-            picked, *notes = pick(request.count, pool, options, held)
+            picked, *notes = pick(request.count, pool, options, held, is_divided=is_divided)
         else:
-            picked = _everything(pool, inventory)
+            picked = _everything(pool, inventory, is_divided=is_divided)
             left = inventory.gpus if options.force or given.is_all else given.pool
             out = [gpu for gpu in left if isinstance(gpu, Gpu) and gpu not in picked]
+            out = [gpu for gpu in out if not (is_divided and gpu.mig)]
             whys = [f"it is {why}" if (why := why_unusable(gpu)) else "its UUID is unknown" for gpu in out]
             notes = [f"{gpu.label} is left out because {why}." for gpu, why in zip(out, whys, strict=True)]
             notes += _taken(picked)
@@ -124,14 +127,20 @@ def select(
 
 
 def candidates(
-    request: Named | Auto, inventory: Inventory, inherited: Variables, options: Options, grant: Grant
+    request: Named | Auto,
+    inventory: Inventory,
+    inherited: Variables,
+    options: Options,
+    grant: Grant,
+    *,
+    is_divided: bool,
 ) -> tuple[int, Sequence[Device]]:
     """Return how many devices a request asks for, and the devices that would fit it if they were free."""
     if isinstance(request, Named):
-        devices = _named(request, inventory)
+        devices = _named(request, inventory, is_divided=is_divided)
         return len(devices), devices
     pool = inventory.devices if options.force else Given(inventory, inherited, grant).pool
-    return request.count, usable(request.count, pool, options)
+    return request.count, usable(request.count, pool, options, is_divided=is_divided)
 
 
 def select_among(
@@ -165,7 +174,7 @@ def check_options(request: Request, options: Options, vendor: Vendor = "nvidia")
         raise ChoiceError(f"{given} goes with auto{or_numbers}. Try auto {given}")
 
 
-def _named(request: Named, inventory: Inventory) -> tuple[Device, ...]:
+def _named(request: Named, inventory: Inventory, *, is_divided: bool = False) -> tuple[Device, ...]:
     """Return the devices that a request names, in its order."""
     devices: list[Device] = []
     for identifier in request.identifiers:
@@ -174,13 +183,17 @@ def _named(request: Named, inventory: Inventory) -> tuple[Device, ...]:
             raise ChoiceError(f"{identifier} is {device.label}, which is already named. Name each GPU once.")
         devices.append(device)
     instances = mig_instances(tuple(devices))
-    if instances and len(devices) > 1:
+    if instances and len(devices) > 1 and not is_divided:
         raise ChoiceError(f"{mig_limit(inventory)}. Try {instances[0].number_text}")
     return tuple(devices)
 
 
-def _everything(pool: tuple[Device, ...], inventory: Inventory) -> tuple[Device, ...]:
-    """Return all GPUs that can be used as a whole, or the only MIG instance."""
+def _everything(
+    pool: tuple[Device, ...], inventory: Inventory, *, is_divided: bool = False
+) -> tuple[Device, ...]:
+    """Return all GPUs that can be used as a whole, or the only MIG instance. If divided, all instances."""
+    if is_divided and (every := usable_devices(pool)):
+        return every
     gpus, instances = whole_gpus(pool), mig_instances(pool)
     if gpus or len(instances) == 1:
         return gpus or instances

@@ -66,6 +66,8 @@ class Wait(Generic[D, T]):
         Returns a decision for the options on a machine with these claims, or raises ChoiceError.
     commit
         Makes a decision take effect, and returns the result.
+    is_divided
+        Whether each GPU is for another process: see `select`.
 
     """
 
@@ -79,10 +81,12 @@ class Wait(Generic[D, T]):
         claims: Callable[[], Taken],
         decide: Callable[[Options, Inventory], D],
         commit: Callable[[D], T],
+        is_divided: bool = False,
     ) -> None:
         self._session, self._request, self._given = session, request, options
         self._options = options._replace(only_free=options.only_free or options.min_free is None)
         self._claims, self._decide, self._commit = claims, decide, commit
+        self._is_divided = is_divided
         self._seconds, self._began = seconds, time.monotonic()
         self._pause = paced(_FIRST_PAUSE)
         self._place, self._reservations, self._wants = PlaceInLine(session.access), Reservations(), ""
@@ -142,7 +146,14 @@ class Wait(Generic[D, T]):
     def reserve_for_earlier(self, machine: Inventory) -> Inventory:
         """Return the machine with claims on the GPUs that are left to earlier waits."""
         session, options = self._session, self._options
-        count, devices = candidates(self._request, machine, session.inherited, options, session.grant)
+        count, devices = candidates(
+            self._request,
+            machine,
+            session.inherited,
+            options,
+            session.grant,
+            is_divided=self._is_divided,
+        )
         uuids = tuple(device.identity for device in devices)
         self._wants = str(Wanted(count, options.only_free, options.least or 0, uuids))
         others = set(uuids) - session.claims.held

@@ -11,9 +11,10 @@ from gpu_magic.gpus.options import Options, read_seconds
 from gpu_magic.gpus.request import Auto, Named, Word, parse
 from gpu_magic.gpus.select import Selection, select
 from gpu_magic.gpus.wait import Wait
+from gpu_magic.process.find import usable_devices
 from gpu_magic.process.mask import names_of
 from gpu_magic.process.view import Snapshot, read_for_auto, read_machine
-from gpu_magic.process.visible import read_visible
+from gpu_magic.process.visible import in_force, read_visible
 from gpu_magic.text import counted
 
 if TYPE_CHECKING:
@@ -66,18 +67,23 @@ def pick(
     claims: Claims | None = None,
     wait: str | float | None = None,
     on_wait: Callable[[Wait[Selection, Selection]], object] = str,
+    is_divided: bool = False,
 ) -> Selection:
     """Return the GPUs for a command. `gpus` is as typed after `%gpus`. None: this process's visible GPUs.
 
     `count` limits the selection to the first GPUs. None: all. `claims` claims the GPUs, unless claims are off
     in this process. `wait` is how long to wait for free GPUs: "30m", or seconds. None: do not wait. `on_wait`
-    is called with the `Wait` each time the GPUs are not free.
+    is called with the `Wait` each time the GPUs are not free. `is_divided`: each GPU is for another process,
+    so there can be several MIG instances.
 
     It raises ChoiceError if the GPUs cannot be chosen, NotFreeError if other processes use or claim the GPUs,
     also after the wait, and LaunchError if there are fewer than `count` GPUs.
     """
     snapshot = Snapshot.take(session) if gpus is None else None
-    request: Request = parse(gpus or "") if snapshot is None else _named(_visible(snapshot))
+    if snapshot is None:
+        request: Request = parse(gpus or "")
+    else:
+        request = _named(_divisible(snapshot) if is_divided else _visible(snapshot))
     if isinstance(request, Named) and count in range(1, len(request.identifiers)):
         request = Named(request.identifiers[:count])  # the rest need not be free
     if (given := options.for_auto.strip()) and not isinstance(request, Auto):
@@ -87,7 +93,9 @@ def pick(
         try:
             there = snapshot.machine if snapshot else None
             machine = read_for_auto(session) if must_be_unclaimed else there or read_machine(session)
-            return _pick(session, request, count, claims, options=options, machine=machine)
+            return _pick(
+                session, request, count, claims, options=options, machine=machine, is_divided=is_divided
+            )
         except NotFreeError as error:
             raise (error.or_wait() if isinstance(request, Auto) else error) from None
     if not isinstance(request, Auto | Named):
@@ -99,8 +107,9 @@ def pick(
         options,
         read_seconds(wait),
         claims=session.claims.taken,
-        decide=partial(_select, session, request, count),
+        decide=partial(_select, session, request, count, is_divided=is_divided),
         commit=partial(_claim, session, claims, unclaimed=True),
+        is_divided=is_divided,
     ).wait(on_wait)
 
 
@@ -112,13 +121,14 @@ def _pick(
     *,
     options: Options,
     machine: Inventory,
+    is_divided: bool = False,
 ) -> Selection:
     """Pick the GPUs for a command now, and claim them."""
     must_be_unclaimed = isinstance(request, Auto) or options.only_free
 
     def choose() -> Selection:
         there = machine.with_claims(session.claims.taken()) if must_be_unclaimed else machine
-        selection = _select(session, request, count, options, there)
+        selection = _select(session, request, count, options, there, is_divided=is_divided)
         return _claim(session, claims, selection, unclaimed=must_be_unclaimed)
 
     return session.claims.pick_in_turn(choose) if must_be_unclaimed and claims is not None else choose()
@@ -140,11 +150,18 @@ def divide(selection: Selection) -> list[Selection]:
 
 
 def _select(
-    session: Session, request: Request, count: int | None, options: Options, machine: Inventory
+    session: Session,
+    request: Request,
+    count: int | None,
+    options: Options,
+    machine: Inventory,
+    *,
+    is_divided: bool,
 ) -> Selection:
-    inherited, grant = session.inherited, session.grant
-    held = session.claims.held
-    selection = select(request, machine, inherited, options, grant=grant, held=held)
+    choose = partial(
+        select, inventory=machine, inherited=session.inherited, grant=session.grant, is_divided=is_divided
+    )
+    selection = choose(request, options=options, held=session.claims.held)
     if selection.devices is UNKNOWN:
         raise NoGpusError("Which GPUs these are is unknown.")
     there = len(selection.devices)
@@ -157,7 +174,18 @@ def _select(
         return selection
     # Name the first devices. After a reset, the variable can be unset, or can have other entries than GPUs.
     plain = Options(force=options.force)
-    return select(_named(selection.devices[:count]), machine, inherited, plain, grant=grant)
+    return choose(_named(selection.devices[:count]), options=plain)
+
+
+def _divisible(snapshot: Snapshot) -> Sequence[Device]:
+    """Return the devices of this process to divide among others, which can use all its MIG instances."""
+    named = read_visible(snapshot.now, snapshot.machine).others
+    if named and (snapshot.visible is UNKNOWN or set(snapshot.visible) <= set(named)):
+        return named
+    is_split = any(gpu.is_split for gpu in snapshot)
+    if is_split and snapshot.visible is UNKNOWN and not in_force(snapshot.now, snapshot.machine):
+        return usable_devices(snapshot.given.pool) or _visible(snapshot)
+    return _visible(snapshot)
 
 
 def _visible(snapshot: Snapshot) -> Sequence[Device]:

@@ -196,7 +196,7 @@ def prepare(
         # Each of these asks for GPUs. Without them, the command gets this process's variables as they are.
         asks = any(one is not None for one in (options.gpus, options.count, options.wait))
         if asks or options.each or limits.filters:
-            how: Any = {"claims": held, "wait": options.wait, "on_wait": on_wait}
+            how: Any = {"claims": held, "wait": options.wait, "on_wait": on_wait, "is_divided": options.each}
             selection = pick(session, options.gpus, options.count, limits, **how)
         else:
             selection = inherit(session, limits, claims=held)

@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from gpu_magic.devices.model import Inventory
     from gpu_magic.devices.problems import GpuProblem
 
-__all__ = ["Unusable", "check_usable", "find", "mig_instances", "whole_gpus", "why_unusable"]
+__all__ = [
+    "Unusable",
+    "check_usable",
+    "find",
+    "mig_instances",
+    "usable_devices",
+    "whole_gpus",
+    "why_unusable",
+]
 
 _MOST_NAMED = 4  # UUIDs in one message
 _UUID_LENGTH = 40
@@ -116,6 +124,11 @@ def why_unusable(gpu: Gpu) -> GpuProblem | Unusable | None:
     if gpu.is_prohibited:
         return Unusable.PROHIBITED
     return None if gpu.identity else Unusable.UNNAMED
+
+
+def usable_devices(pool: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Return the devices of a pool that a process can use: whole GPUs and MIG instances."""
+    return tuple(one for one in pool if isinstance(one, MigInstance) or not why_unusable(one))
 
 
 def mig_instances(pool: tuple[Device, ...]) -> tuple[MigInstance, ...]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpu_magic.cluster.cluster import Engine
 from gpu_magic.cluster.join import divide
-from gpu_magic.devices.model import Gpu, MigInstance
+from gpu_magic.devices.model import Gpu
 from gpu_magic.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -70,12 +70,6 @@ def test_the_order_in_which_engines_are_named_does_not_matter(engines: list[Engi
     shuffled = engines.copy()
     random.shuffle(shuffled)
     assert divide(shuffled) == divide(engines)
-
-
-def test_of_mig_instances_each_engine_gets_one() -> None:
-    instances = tuple(MigInstance(f"MIG-{number}", "3g.40gb", 0, number) for number in range(3))
-    shares = divide([Engine(0, instances, "a"), Engine(1, instances, "a")])
-    assert [engine.devices for engine in shares] == [instances[:1], instances[1:2]]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -87,3 +88,11 @@ def test_what_a_job_was_given_of_mig(start_kernel: Callable[..., Kernel]) -> Non
     assert "allotted by Slurm job 9: GPUs 1:0, 1:1" in shown
     assert "CUDA 12.4 lets one process use one MIG instance and no other GPU. CUDA sees only MIG-0" in shown
     assert "cuda:0 = MIG instance 1:1" in kernel.run("%gpus 1:1").stdout
+
+
+def test_engines_have_one_instance_each_as_cuda_sees_it(start_kernel: Callable[..., Kernel]) -> None:
+    job = {"SLURM_JOB_ID": "9", "CUDA_VISIBLE_DEVICES": ",".join(part.uuid for part in MIG)}
+    kernel = start_kernel(SPLIT, **job).load()
+    assert kernel.run("%gpu_cluster").stdout.startswith("2 engines: 0 = MIG instance 1:0")
+    shown = kernel.run(f"%%px --no-stream\n{CUDA_SEES}").stdout
+    assert re.findall("GPU-[-0-9a-f]+", shown) == [part.uuid.replace("MIG-", "GPU-") for part in MIG]
