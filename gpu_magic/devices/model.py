@@ -41,6 +41,7 @@ __all__ = [
     "parts",
     "record_of",
     "sum_of",
+    "with_instances",
 ]
 
 # An idle GPU of any size can have up to this much memory in use: the driver shows 0.5 to 1 GiB on an idle
@@ -441,6 +442,15 @@ def sum_of(figures: Iterable[tuple[bool | Unknown, int | Unknown]]) -> int | Unk
     return total
 
 
+def with_instances(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """Return the devices, with its MIG instances in place of each GPU that is split."""
+    return tuple(
+        part
+        for device in devices
+        for part in (device.mig if isinstance(device, Gpu) and device.is_split else (device,))
+    )
+
+
 def parts(devices: Iterable[Device]) -> tuple[Device, ...]:
     """Return the devices that CUDA can use: all except GPUs that are split by MIG."""
     return tuple(device for device in devices if isinstance(device, MigInstance) or not device.is_split)
@@ -606,11 +616,11 @@ class Inventory:
             **_known(self, "driver_version", "cuda_version", "simulated"),
             "problem": str(self.problem or ""),
             "limitation": str(self.limitation or ""),
-            "gpus": [record_of(one, self.simulated) for gpu in self.gpus for one in _with_instances(gpu)],
+            "gpus": [record_of(one, self.simulated) for gpu in self.gpus for one in _and_instances(gpu)],
         }
 
 
-def _with_instances(gpu: Gpu) -> tuple[Device, ...]:
+def _and_instances(gpu: Gpu) -> tuple[Device, ...]:
     return (gpu, *gpu.mig)
 
 

@@ -27,9 +27,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown, parts
+from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown, parts, with_instances
 from gpu_magic.errors import ChoiceError
-from gpu_magic.process.find import check_usable
+from gpu_magic.process.find import check_usable, mig_instances, whole_gpus
 from gpu_magic.process.mask import Flaw, Note, Reading, Variables
 from gpu_magic.process.visible import in_force, read_visible
 from gpu_magic.text import shortened
@@ -124,9 +124,13 @@ class Given:
         listed = self._listed = self.devices if is_same and not is_of_host else _read_list(machine, grant)
         sizes = [len(value.split(",")) for value in values.values()]
         is_unclear = not values or self.devices is UNKNOWN or is_of_host
-        if is_unclear and listed is not UNKNOWN and sizes in ([], [len(listed)]):
+        if is_unclear and listed is not UNKNOWN and sizes in ([], [len(grant.gpus or ())]):
             self.devices, self.is_all = listed, is_within(machine.devices, listed)
             self._is_of_host = is_of_host
+        # Slurm's number of a MIG instance is not that of its GPU's device file, so UUIDs tell more.
+        names_instances = self.devices is not UNKNOWN and mig_instances(self.devices) and values
+        if names_instances and all(entry.isdecimal() for entry in grant.gpus or ()):
+            self._listed = self.devices
 
     @property
     def pool(self) -> tuple[Device, ...]:
@@ -171,7 +175,8 @@ class Given:
         what = (
             f"{self._values} has the numbers of the host. {self._grant.giver} has {_numbers(self.pool)} here."
         )
-        return Note(what, advice="To use them: %gpus all")
+        how = "all" if whole_gpus(self.pool) or not self.pool[1:] else "auto"  # not several MIG instances
+        return Note(what, advice=f"To use them: %gpus {how}")
 
     @property
     def _allotted(self) -> _Devices:
@@ -234,7 +239,7 @@ def is_within(devices: tuple[Device, ...], others: tuple[Device, ...]) -> bool:
 
 
 def _read_list(machine: Inventory, grant: Grant) -> _Devices:
-    """Return the devices of a list, whose numbers are those of device files.
+    """Return the devices of a list, whose numbers are those of device files. For a split GPU, its instances.
 
     UNKNOWN without a list, or if it has a GPU that is not seen here.
     """
@@ -245,7 +250,7 @@ def _read_list(machine: Inventory, grant: Grant) -> _Devices:
         first = _FIRST_FILE[machine.vendor]
         numbers = {number - first if number >= first else number for number in map(int, grant.gpus)}
         found = tuple(gpu for gpu in machine if gpu.minor is not UNKNOWN and gpu.minor - first in numbers)
-    return found if len(found) == len(set(grant.gpus)) else UNKNOWN
+    return with_instances(found) if len(found) == len(set(grant.gpus)) else UNKNOWN
 
 
 def _numbers(devices: tuple[Device, ...]) -> str:

@@ -17,7 +17,7 @@ import re
 from itertools import takewhile
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown, parts
+from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown, parts, with_instances
 from gpu_magic.text import listed, shortened
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Reading(NamedTuple):
     notes: tuple[Note, ...] = ()  # what is wrong with the mask; the last one tells why it is UNKNOWN
     by_uuid: bool = False  # whether it is a list of UUIDs, which its first entry decides
     names_all: bool = False  # whether its numbers name every GPU of the machine, in any order
-    others: tuple[Device, ...] = ()  # all MIG instances that the mask names
+    others: tuple[Device, ...] = ()  # if CUDA sees fewer devices than the mask names: all that it names
 
     @property
     def named(self) -> tuple[Device, ...] | Unknown:
@@ -274,7 +274,7 @@ def _read_uuids(mask: str, inventory: Inventory) -> Reading:
     gpus = [device for device in found if isinstance(device, Gpu)]
     if split := [gpu for gpu in gpus if gpu.is_split]:
         why = f"CUDA_VISIBLE_DEVICES names {_gpus(split)}, split by MIG. CUDA picks one instance itself."
-        return Reading(UNKNOWN, (*notes, Note(why)), by_uuid=True)
+        return Reading(UNKNOWN, (*notes, Note(why)), by_uuid=True, others=with_instances(gpus))
     if silent := [gpu for gpu in gpus if gpu.problem]:
         why = f"{_gpus(silent)} {_do(silent)} not answer, so which GPUs CUDA sees is unknown."
         return Reading(UNKNOWN, (*notes, Note(why, Flaw.SILENT)), by_uuid=True)

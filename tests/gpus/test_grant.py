@@ -245,3 +245,68 @@ def test_numbers_that_no_device_file_here_has_are_not_guessed() -> None:
     there = host(0)
     found = allotment(there, SLURM_JOB_ID="123", SLURM_JOB_GPUS="2", CUDA_VISIBLE_DEVICES="2")
     assert (found.pool, found.host_numbers) == ((), None)
+
+
+def job(numbers: str, mask: str | None = None) -> dict[str, str]:
+    found = {"SLURM_JOB_ID": "123", "SLURM_JOB_GPUS": numbers}
+    return found if mask is None else {**found, "CUDA_VISIBLE_DEVICES": mask}
+
+
+HALVES = machine(split(replace(gpu(0), minor=2)))  # a container with the instances of one GPU
+HALF = machine(replace(split(replace(gpu(0), minor=2)), mig=split(gpu(0)).mig[:1]))
+
+
+@pytest.mark.parametrize(
+    ("there", "environment", "expected"),
+    [
+        # Slurm 25.11: UUIDs, beside numbers of device files.
+        (host(2), job("2", UUIDS[0]), ["0"]),
+        (host(2, 5), job("2,5", f"{UUIDS[0]},{UUIDS[1]}"), ["0", "1"]),
+        (host(2, 5), job("2,5", f"{UUIDS[1]},{UUIDS[0]}"), ["1", "0"]),
+        (host(0, 1, 2), job("1", UUIDS[1]), ["1"]),
+        (host(2), job(UUIDS[0], UUIDS[0]), ["0"]),
+        (host(2), job("2", UUIDS[0][:12]), ["0"]),
+        # Instances, beside the number of their GPU, or of Slurm's own for instances.
+        (HALF, job("2", MIG[0]), ["0:0"]),
+        (HALVES, job("2", MIG[1]), ["0:1"]),
+        (HALVES, job("2", f"{MIG[0]},{MIG[1]}"), ["0:0", "0:1"]),
+        (HALVES, job("0,1", f"{MIG[0]},{MIG[1]}"), ["0:0", "0:1"]),
+        (machine(replace(gpu(0), minor=0), split(replace(gpu(1), minor=1))), job("0", MIG[1]), ["1:1"]),
+        (HALVES, job("2", f"MIG-{UUIDS[0]}/2/0"), ["0:1"]),
+        (HALVES, job(MIG[1], MIG[1]), ["0:1"]),
+        (HALVES, job(MIG[1]), ["0:1"]),
+        # The GPU is named, and only its instances can be used.
+        (HALVES, job("2"), ["0:0", "0:1"]),
+        (HALVES, job("2", "2"), ["0:0", "0:1"]),
+        (HALVES, job("2", UUIDS[0]), ["0:0", "0:1"]),
+        (HALVES, {"CUDA_VISIBLE_DEVICES": UUIDS[0]}, ["0:0", "0:1"]),
+        (
+            machine(replace(gpu(0), minor=2), split(replace(gpu(1), minor=5))),
+            job("2,5", "2,5"),
+            ["0", "1:0", "1:1"],
+        ),
+    ],
+)
+def test_what_a_job_has_of_uuids_and_of_mig(
+    there: Inventory, environment: dict[str, str], expected: list[str]
+) -> None:
+    found = allotment(there, **environment)
+    assert [device.number_text for device in found.pool] == expected
+    assert found.contradiction is None
+    if "SLURM_JOB_ID" in environment:
+        assert (
+            found.text
+            == f"allotted by Slurm job 123: GPU{'s' * (len(expected) > 1)} {', '.join(sorted(expected))}"
+        )
+    inherited = environment.get("CUDA_VISIBLE_DEVICES"), None
+    for text in expected:
+        chosen = select(parse(text), there, inherited, grant=read_grant(environment))
+        assert [device.number_text for device in chosen.known] == [text]
+        assert chosen.notes == ()
+
+
+@pytest.mark.parametrize(("there", "works"), [(HALF, "all"), (HALVES, "auto"), (host(2), "all")])
+def test_the_advice_about_numbers_of_the_host_works(there: Inventory, works: str) -> None:
+    environment = job("2", "2")
+    note = str(allotment(there, **environment).host_numbers)
+    assert note.endswith(f"To use them: %gpus {works}")

@@ -60,6 +60,18 @@ def test_a_cell_that_has_removed_the_mask_does_not_widen_the_job(start_kernel: C
     assert "allotted" in kernel.run("%gpus 0").stderr
 
 
+def test_in_a_container_the_job_has_the_instances_of_the_host_s_number(
+    start_kernel: Callable[..., Kernel],
+) -> None:
+    job = {"SLURM_JOB_ID": "123", "SLURM_JOB_GPUS": "2", "CUDA_VISIBLE_DEVICES": "2"}
+    kernel = start_kernel(Driver((replace(CARDS[0], minor=2, mig=MIG),)), **job).load()
+    says = "CUDA_VISIBLE_DEVICES=2 has the numbers of the host. Slurm job 123 has GPUs 0:0, 0:1 here."
+    assert f"{says} To use them: %gpus auto" in kernel.run("%gpus").text
+    assert "cuda:0 = MIG instance 0:0" in kernel.run("%gpus auto").stdout
+    assert "cuda:0 = MIG instance 0:1" in kernel.run("%gpus 0:1").stdout
+    assert "split by MIG" in kernel.run("%gpus 0").stderr
+
+
 SPLIT = Driver((CARDS[0], replace(CARDS[1], mig=MIG)), version="550.54.15", cuda=12040)
 
 
