@@ -7,10 +7,10 @@ import warnings
 from collections import deque
 from typing import TYPE_CHECKING
 
-from gpu_magic.text import one_line, printable
+from gpu_magic.text import one_line, printable, with_full_stop
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator
 
 __all__ = [
     "BindingError",
@@ -58,19 +58,40 @@ class ChoiceError(_OneLineError):
     Parameters
     ----------
     what
-        What is wrong, and what to type.
+        What is wrong.
+    ways
+        What to type instead, after `%gpus`: `0:0`. The message names all of them.
     shows
         What the table of GPUs shows about it: `why`. Empty if it shows nothing.
 
     """
 
-    def __init__(self, what: str, *, shows: str = "") -> None:
-        self.what, self.shows = what, shows
+    def __init__(self, what: str, *, ways: Iterable[str] = (), shows: str = "") -> None:
+        self.what, self.ways, self.shows = what, tuple(ways), shows
         super().__init__(self.with_table("%gpus"))
 
     def with_table(self, command: str) -> str:
         """Return the message for users who show the table by this command."""
-        return one_line(f"{self.what} {command} shows {self.shows}." if self.shows else self.what)
+        parts = [self.what]
+        if self.shows:
+            parts.append(f"{command} shows {self.shows}.")
+        if self.ways:
+            parts = [with_full_stop(parts[0]), *parts[1:], f"Try {' or '.join(self.ways)}"]
+        return one_line(" ".join(parts))
+
+    def keep_ways(self, check: Callable[[str], object]) -> None:
+        """Keep the ways for which `check` raises no error. If none is left, keep `auto` if it works."""
+
+        def works(way: str) -> bool:
+            try:
+                check(way)
+            except GpuMagicError:
+                return False
+            return True
+
+        if self.ways:
+            self.ways = tuple(filter(works, self.ways)) or tuple(filter(works, ["auto"]))
+            self.args = (self.with_table("%gpus"),)
 
 
 class BindingError(_OneLineError, ImportError):
@@ -95,14 +116,18 @@ class NotFreeError(ChoiceError):
     """
 
     def __init__(self, what: str, holders: str, *, instead: str = "", or_wait: bool = False) -> None:
-        ways = [f"Try {instead}"] * bool(instead)
-        ways += ["or add --wait 30m" if instead else "To wait, add --wait 30m"] * or_wait
-        super().__init__(" ".join(filter(None, (what, ", ".join(ways)))))
-        self._reason, self.instead, self.holders = what, instead, printable(holders)
+        self.holders, self._or_wait = printable(holders), or_wait
+        super().__init__(what, ways=[instead] * bool(instead))
+
+    def with_table(self, command: str) -> str:
+        """Return the message. The table does not tell more."""
+        text = super().with_table(command)
+        advice = ", or add --wait 30m" if self.ways else " To wait, add --wait 30m"
+        return f"{text}{advice if self._or_wait else ''}"
 
     def or_wait(self) -> NotFreeError:
         """Return the error with the advice to wait."""
-        return NotFreeError(self._reason, self.holders, instead=self.instead, or_wait=True)
+        return NotFreeError(self.what, self.holders, instead="".join(self.ways), or_wait=True)
 
 
 class PlacementError(_OneLineError):

@@ -63,7 +63,7 @@ def test_what_is_waited_for(wanted: Any, there: str) -> None:
 
 @pytest.mark.parametrize("wanted", [None, True, 2.5, {1, 2}, torch.tensor(1.5)])
 def test_what_can_t_be_waited_for_is_refused_at_the_call(wanted: Any) -> None:
-    with pytest.raises(ChoiceError, match=r"names no GPUs to wait for. Try wait_for\(2\)"):
+    with pytest.raises(ChoiceError, match=r"names no GPUs to wait for. Try wait_for\(1\)"):
         gpu_magic.wait_for(wanted)  # type: ignore[unused-coroutine]
 
 

@@ -84,7 +84,7 @@ def test_it_shows_the_gpus(here: Here) -> None:
         ("--json launch true", "Type launch before the options."),
         ("--json --gpus", "There is no --gpus."),
         ("--gpus 2", "--gpus goes behind launch. gpu-magic --help explains the options."),
-        ("launch -n x y", "-n x is not a number of GPUs. Try -n 2"),
+        ("launch -n x y", "-n x is not a number of GPUs. Try -n 1"),
     ],
 )
 def test_a_line_that_is_not_understood_gets_one(here: Here, line: str, says: str) -> None:

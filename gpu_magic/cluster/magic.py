@@ -58,7 +58,7 @@ class GpuClusterMagic:
                 raise ClusterError(f"%gpu_cluster {word} takes no options.")
             getattr(self, f"_{word}")(rest.strip())
         elif difflib.get_close_matches(word, _WORDS):
-            raise refusal(f"There is no %gpu_cluster {word}. Try %gpu_cluster restart 1 or %gpu_cluster stop")
+            raise refusal(f"There is no %gpu_cluster {word}. Try %gpu_cluster restart or %gpu_cluster stop")
         elif options.request or options.profile or (running := running_cluster()) is None:
             self._start(options)
         else:
@@ -69,20 +69,22 @@ class GpuClusterMagic:
         try:
             cluster = gpu_magic.cluster(options.request or None, count=count, **asked)
         except NoGpusError as error:
-            raise NoGpusError(error.what, "%gpu_cluster 0,1") from None
+            raise NoGpusError(error.what, error.gpus, "%gpu_cluster") from None
         print(cluster)
         if not options.profile:
             devices = [device for engine in cluster.engines.values() for device in engine.devices]
-            instead = "To choose GPUs: %gpu_cluster stop, then %gpu_cluster 0,1"
+            instead = "To choose GPUs: %gpu_cluster stop, then %gpu_cluster"
             is_chosen = bool(options.request) or count is not None or variables_now().name_gpus
             for note in gpu_notes(devices, instead, is_chosen=is_chosen):
                 print(note)
 
     def _restart(self, numbers: str) -> None:
         words = [word for word in re.split(r"[\s,]+", numbers) if word]
+        cluster = current_cluster()
         if not all(re.fullmatch(r"[0-9]{1,9}", word) for word in words):
-            raise ClusterError(f"{numbers} is not an engine's number. Try %gpu_cluster restart 0,1")
-        restarted = current_cluster().restart(map(int, words) if words else None)
+            there = ",".join(map(str, cluster.engines))
+            raise ClusterError(f"{numbers} is not an engine's number. Try %gpu_cluster restart {there}")
+        restarted = cluster.restart(map(int, words) if words else None)
         print(f"Restarted: {listed(map(str, restarted))}." if restarted else "All engines run.")
 
     def _stop(self, rest: str) -> None:

@@ -15,7 +15,7 @@ from gpu_magic.doctor.sources import major
 from gpu_magic.errors import ChoiceError
 from gpu_magic.panel.front_end import missing_there
 from gpu_magic.process.drivers import State
-from gpu_magic.process.find import find
+from gpu_magic.process.find import find, mig_instances
 from gpu_magic.process.guard import runtime_of
 from gpu_magic.process.mask import HIP, MASK, PCI, ROCR, Flaw, Variables
 from gpu_magic.process.visible import in_force, read_visible, show
@@ -261,9 +261,11 @@ def _hidden(kernel: Kernel, facts: Facts, *, is_usable: bool, has_changed: bool)
 
 def _choose(facts: Facts, what: str | tuple[Device, ...], *, force: bool = False) -> str:
     """Return the command that chooses GPUs: `%gpus auto`, `gpu_magic.choose('2,0')`."""
-    wish = what if isinstance(what, str) else ",".join(device.number_text for device in what)
+    # A process can use only one MIG instance.
+    devices = () if isinstance(what, str) else mig_instances(what)[:1] or what
+    wish = what if isinstance(what, str) else ",".join(device.number_text for device in devices)
     if what == "all" and facts.machine is not UNKNOWN and all(gpu.is_split for gpu in facts.machine.gpus):
-        wish = "auto"  # a process can use only one MIG instance
+        wish = "auto"
     if facts.is_ipython:
         is_late = facts.kernel is not UNKNOWN and not facts.kernel.guard.can_change
         restart = " --restart" * (is_late and facts.program == "kernel")

@@ -384,7 +384,7 @@ def _verdict(peak: int, snapshot: Snapshot, rooms: list[_Room], largest: int | N
     """Return a line with the GPUs on which a step fits, and the largest batch."""
     known = sorted((one for one in rooms if one.left is not UNKNOWN), key=lambda one: -one.left)
     if not known:
-        why = "which GPUs are visible is unknown. Choose one with %gpus 0"
+        why = "which GPUs are visible is unknown. Choose one with %gpus auto"
         if snapshot.problem:
             why = snapshot.problem.what
         elif snapshot.visible is not UNKNOWN:

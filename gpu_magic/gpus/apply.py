@@ -42,12 +42,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Asked",
     "apply",
+    "check_asked",
     "claims_against",
     "commit",
     "decide",
     "log_refusal",
     "narrow",
     "pick_unclaimed",
+    "read_asked",
     "resume",
 ]
 
@@ -100,12 +102,27 @@ class Decision(NamedTuple):
     outcome: Outcome
 
 
+def read_asked(session: Session, text: str, options: Options) -> Asked:
+    """Return what a text after `%gpus` asks for. If that is unclear, the error suggests only what works."""
+
+    def check(request: Request) -> None:
+        check_asked(session, Asked(request, options, text))
+
+    return Asked(parse(text, check), options, text)
+
+
+def check_asked(session: Session, asked: Asked) -> None:
+    """Raise ChoiceError if what is asked for cannot be chosen now."""
+    machine = read_machine(session).with_claims(claims_against(session, asked.request))
+    decide(asked, Snapshot.of(session, machine))
+
+
 def apply(session: Session, text: str, options: Options = _PLAIN, *, dry_run: bool = False) -> Choice:
     """Make CUDA see the GPUs that are typed after `%gpus`, if that can still take effect.
 
     It raises ChoiceError for GPUs that cannot be chosen, and changes nothing.
     """
-    asked = Asked(parse(text), options, text)
+    asked = read_asked(session, text, options)
     try:
         with session.access.opened():
             if not dry_run:
@@ -170,7 +187,11 @@ def decide(asked: Asked, snapshot: Snapshot) -> Decision:
         )
         never_chosen = is_reset and snapshot.chosen is None and snapshot.now == snapshot.inherited
         is_same = is_kept and (never_chosen or _are_same(selection.devices, guard.known))
-    memory = plan_memory(selection.known, growth=options.growth, limit=options.memory_limit)
+    try:
+        memory = plan_memory(selection.known, growth=options.growth, limit=options.memory_limit)
+    except ChoiceError as error:
+        error.keep_ways(lambda way: decide(asked._replace(request=parse(way.partition(" --")[0])), snapshot))
+        raise
     outcome = Outcome.NEW if guard.can_change else Outcome.KEPT if is_same else Outcome.TOO_LATE
     return Decision(asked, snapshot, selection, memory, outcome)
 
@@ -283,7 +304,7 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
     It raises ChoiceError and changes nothing if CUDA has not started, if the process does not have these
     GPUs, or if an option is given.
     """
-    request = parse(text)
+    request = read_asked(session, text, options).request
     if options != _PLAIN:
         given = [CHOICE[name].name for name in options.given()]
         raise ChoiceError(

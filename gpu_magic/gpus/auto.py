@@ -26,10 +26,14 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Claim
 
-__all__ = ["best_first", "check_free", "held_by", "pick", "usable"]
+__all__ = ["OneInstanceError", "best_first", "check_free", "held_by", "pick", "usable"]
 
 _LONGEST = 500  # characters of a list of devices
 _PLAIN = Options()
+
+
+class OneInstanceError(ChoiceError):
+    """One process cannot use these MIG instances together. Several processes can."""
 
 
 class _Standing(enum.IntEnum):
@@ -299,6 +303,5 @@ def _refusal(
         most = bytes_text(max(totals))
         return ChoiceError(f"--min-free {options.min_free} is more than any GPU has. The largest has {most}.")
     if count > 1 and not later and mig_instances(tuple(pool)):
-        return ChoiceError(f"{asked} needs whole GPUs, and all are split by MIG. For one instance, try auto")
-    way = fewer(ranked or later)
-    return ChoiceError(f"{too_few(later, {})}{f' Try {way}' * bool(way)}")
+        return OneInstanceError(f"{asked} needs whole GPUs, and all are split by MIG.", ways=["auto"])
+    return ChoiceError(too_few(later, {}), ways=filter(None, [fewer(ranked or later)]))

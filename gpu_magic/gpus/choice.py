@@ -264,9 +264,10 @@ def _others_on(device: Device) -> Iterator[str]:
 def gpu_notes(devices: Sequence[Device], instead: str, *, is_chosen: bool) -> Iterator[str]:
     """Yield notes on the GPUs of a command or engines: that none was chosen, and who else uses them.
 
-    `instead` is a sentence with the way to use other GPUs.
+    `instead` is a sentence with the way to use other GPUs, up to their numbers.
     """
     if not is_chosen and len(devices) > 1:
-        yield f"No GPUs were chosen, so all {len(devices)} are used. {instead}"
+        some = ",".join(device.number_text for device in devices[:2])
+        yield f"No GPUs were chosen, so all {len(devices)} are used. {instead} {some}"
     for device in devices:
         yield from _others_on(device)

@@ -159,7 +159,7 @@ def plan_memory(
 
     if not devices:
         asked = "--growth" if limit is None else f"--memory-limit {limit}"
-        raise ChoiceError(f"{asked} needs GPUs. Try %gpus all {asked}")
+        raise ChoiceError(f"{asked} needs GPUs.", ways=[f"all {asked}"])
     if limit is None:
         return MemorySettings(growth=True, gpus=len(devices))
     size, largest = read_size(limit) or 0, 0

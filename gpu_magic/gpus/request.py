@@ -9,10 +9,14 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.errors import ChoiceError
 from gpu_magic.frameworks.target import read_uuid, without_brackets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "WORDS",
@@ -55,17 +59,28 @@ Request = Named | Auto | Word
 
 WORDS: dict[str, Request] = {"all": Word.ALL, "none": Word.NONE, "auto": Auto(), "reset": Word.RESET}
 
-_EXPECTED = (
-    "numbers (1,3), a range (0-2), a MIG instance (2:1), a UUID prefix (GPU-8f3a), auto, auto:2, "
-    "auto --model A100, all, none or reset"
-)
+_EXPECTED = "numbers, a MIG instance, a UUID prefix, auto, auto:N, auto --model NAME, all, none or reset"
 # No machine has this many GPUs. A larger range is a typing error and would only waste memory.
 _HIGHEST = 4095
 _LONGEST = 8192  # characters
+_LONGEST_WAY = 40  # characters of a list that an error suggests
 
 
-def parse(text: str) -> Request:
-    """Parse a request that is typed after `%gpus`, or raise ChoiceError with what would work."""
+def parse(text: str, check: Callable[[Request], object] | None = None) -> Request:
+    """Parse a request that is typed after `%gpus`, or raise ChoiceError with what would work.
+
+    `check` raises an error of gpu_magic for a request that would be refused here. Without it, the error can
+    name GPUs that are not there.
+    """
+    try:
+        return _parse(text)
+    except ChoiceError as error:
+        if check is not None:
+            error.keep_ways(lambda way: check(_parse(way)))
+        raise
+
+
+def _parse(text: str) -> Request:
     asked = without_brackets(text)
     if not asked:
         raise ChoiceError(f"No GPU is named. Expected {_EXPECTED}.")
@@ -75,18 +90,23 @@ def parse(text: str) -> Request:
     word, colon, count = word.partition(":")
     if word == "auto" and colon:
         if not (number := re.fullmatch("0*([1-9][0-9]{0,3})", count)):
-            raise ChoiceError(f"{asked!r:.60} is not auto with a number of GPUs. Try auto:2")
+            raise ChoiceError(f"{asked!r:.60} is not auto with a number of GPUs.", ways=["auto:2"])
         return Auto(int(number[1]))
     if word in WORDS and not colon:
         return WORDS[word]
     if re.search(r"[;|&+]|\d\s+\d|\d\.\d", asked):
-        numbers = re.findall(r"\d+", asked) if re.fullmatch(r"[\d\s;|&+.,]+", asked) else ["1", "3"]
-        raise ChoiceError(f"{asked!r}: separate GPUs by commas. Try {','.join(dict.fromkeys(numbers))}")
-    identifiers = [one for entry in asked.split(",") for one in _identifiers(entry.strip("'\" "))]
+        names = dict.fromkeys(filter(None, re.split(r"[\s;|&+.,]+", asked)))
+        raise ChoiceError(f"{asked!r}: separate GPUs by commas.", ways=[",".join(names)])
+    entries = [entry.strip("'\" ") for entry in asked.split(",")]
+    if "" in entries:
+        there = ",".join(filter(None, entries))
+        raise ChoiceError("A comma has no GPU beside it.", ways=[there or "auto"])
+    identifiers = [one for entry in entries for one in _identifiers(entry)]
     counts = Counter(identifiers)
     if twice := [one for one, count in counts.items() if count > 1]:
         better = ",".join(map(str, counts))
-        raise ChoiceError(f"{asked!r} names {twice[0]} twice, which CUDA reads as no GPU. Try {better}")
+        what = f"{asked!r} names {twice[0]} twice, which CUDA reads as no GPU."
+        raise ChoiceError(what, ways=[better])
     return Named(tuple(identifiers))
 
 
@@ -111,37 +131,40 @@ def _identifiers(entry: str) -> list[int | str]:
             return [f"{first}:{last}"]
         if match[2] and first > last:
             down = ",".join(map(str, range(first, last - 1, -1)))
-            raise ChoiceError(f"{entry!r} runs backwards. Try {last}-{first}, or list them: {down:.40}")
+            ways = [f"{last}-{first}", *([down] if len(down) <= _LONGEST_WAY else [])]
+            raise ChoiceError(f"{entry!r} runs backwards.", ways=ways)
         return list(range(first, last + 1)) if match[2] else [first]
     if uuid := read_uuid(entry):
         return [uuid]
     if re.fullmatch(r"(?:cuda|/?gpu):[0-9]+", low):
         raise ChoiceError(f"{entry!r} is a framework's name. Use nvidia-smi's numbers.", shows="both")
-    raise ChoiceError(_what_works(entry))
+    raise _no_gpu(entry)
 
 
-def _what_works(entry: str) -> str:
-    """Return what is wrong with an entry that names no GPU, and what would work."""
+def _no_gpu(entry: str) -> ChoiceError:
+    """Return the error for an entry that names no GPU."""
     low = entry.lower()
-    if not entry:
-        return "A comma has no GPU beside it. Name GPUs like this: 1,3"
     if low.startswith("amd:"):
-        return (
+        return ChoiceError(
             f"{entry!r} is not a GPU. AMD's GPUs have plain numbers too. A process uses GPUs of one vendor: "
             "AMD's if it starts with GPU_MAGIC_VENDOR=amd."
         )
     if re.fullmatch(r"-[0-9]+", entry):
-        return f"{entry!r}: GPUs are numbered from 0. To hide all GPUs: none"
+        return ChoiceError(f"{entry!r}: GPUs are numbered from 0. To hide all GPUs: none")
     if (word := low.partition(":")[0]) in WORDS:
-        return f"{entry!r} cannot be part of a list. Try {'auto:2' if word == 'auto' else word}"
+        return ChoiceError(
+            f"{entry!r} cannot be part of a list.", ways=["auto:2" if word == "auto" else word]
+        )
     if number := re.match(r"auto\W{0,2}([1-9][0-9]{0,3})\b", low):
-        return f"{entry!r}: a colon goes before the number of GPUs. Try auto:{number[1]}"
+        what = f"{entry!r}: a colon goes before the number of GPUs."
+        return ChoiceError(what, ways=[f"auto:{number[1]}"])
     import difflib  # rarely needed
 
     close = difflib.get_close_matches(word, WORDS, n=1, cutoff=0.7)
+    if not close:
+        return ChoiceError(f"{entry!r} is not a GPU. Expected {_EXPECTED}.")
     count = low[len(word) :] if close == ["auto"] else ""
-    hint = f"Did you mean {close[0]}{count}?" if close else f"Expected {_EXPECTED}."
-    return f"{entry!r} is not a GPU. {hint}"
+    return ChoiceError(f"{entry!r} is not a GPU.", ways=[f"{close[0]}{count}"])
 
 
 def normalize_request(request: object) -> str:
@@ -153,14 +176,14 @@ def normalize_request(request: object) -> str:
     if isinstance(request, MigInstance):
         return request.uuid
     if isinstance(request, bool | set | frozenset | bytes):  # they mean neither a number nor an order
-        raise ChoiceError(f"{request!r} does not name GPUs in order. Try choose(1) or choose([1, 3])")
+        raise ChoiceError(f"{request!r} does not name GPUs in order. Expected a number, a text or a list.")
     with contextlib.suppress(TypeError):
         return str(operator.index(request))  # type: ignore[arg-type] # any integer, also NumPy's
     try:
         entries = iter(request)  # type: ignore[call-overload]
     except TypeError:  # also for a tensor with one number, which has `__iter__`
-        text = f"{request!r} does not name a GPU. Try choose(1), choose([1, 3]) or choose('auto')"
-        raise ChoiceError(text) from None
+        text = f"{request!r} does not name a GPU. Expected a number, a text or a list."
+        raise ChoiceError(text, ways=["choose('auto')"]) from None
     return ",".join(map(normalize_request, entries))
 
 
@@ -172,5 +195,5 @@ def normalize_wait(wanted: object) -> str:
         return normalize_request(wanted)
     except ChoiceError:
         raise ChoiceError(
-            f"{wanted!r:.60} names no GPUs to wait for. Try wait_for(2) for any two, or wait_for([1, 3])"
+            f"{wanted!r:.60} names no GPUs to wait for. Try wait_for(1), which waits for any GPU"
         ) from None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown
 from gpu_magic.errors import ChoiceError
-from gpu_magic.gpus.auto import check_free, pick, usable
+from gpu_magic.gpus.auto import OneInstanceError, check_free, pick, usable
 from gpu_magic.gpus.options import Options
-from gpu_magic.gpus.request import Auto, Named, Request, Word
+from gpu_magic.gpus.request import Auto, Named, Request, Word, parse
 from gpu_magic.process.find import find, mig_instances, usable_devices, whole_gpus, why_unusable
 from gpu_magic.process.given import Given, Grant
 from gpu_magic.process.mask import FASTEST, PCI, Variables, mig_limit, names_of
@@ -64,12 +65,42 @@ def select(
 ) -> Selection:
     """Return the devices for a request, and the variables that name them.
 
-    It raises ChoiceError rather than return fewer or other GPUs than requested. `inherited` are the
+    It raises ChoiceError rather than return fewer or other GPUs than requested. The error suggests only what
+    this function accepts. `inherited` are the
     `Variables` that the kernel was started with. `grant` is the grant of a scheduler. `held` are the
     identities of the devices that this process has claimed. If `options` does not tell how to name the
     devices, `by` does, as far as possible. `is_divided`: each device goes to another process, so there can be
     several MIG instances.
     """
+    choose = partial(
+        _select,
+        inventory=inventory,
+        inherited=inherited,
+        options=options,
+        grant=grant,
+        held=held,
+        by=by,
+        is_divided=is_divided,
+    )
+    try:
+        return choose(request)
+    except ChoiceError as error:
+        # The options that a way repeats are those of this request.
+        error.keep_ways(lambda way: choose(parse(way.partition(" --")[0])))
+        raise
+
+
+def _select(
+    request: Request,
+    inventory: Inventory,
+    inherited: tuple[str | None, ...],
+    options: Options,
+    *,
+    grant: Grant,
+    held: frozenset[str],
+    by: By | None,
+    is_divided: bool,
+) -> Selection:
     vendor = inventory.vendor
     check_options(request, options, vendor)
     variables = Variables(*inherited)
@@ -106,8 +137,7 @@ def select(
         else:
             picked = _everything(pool, inventory, is_divided=is_divided)
             left = inventory.gpus if options.force or given.is_all else given.pool
-            out = [gpu for gpu in left if isinstance(gpu, Gpu) and gpu not in picked]
-            out = [gpu for gpu in out if not (is_divided and gpu.mig)]
+            out = [gpu for gpu in left if isinstance(gpu, Gpu) and not {gpu, *gpu.mig} & {*picked}]
             whys = [f"it is {why}" if (why := why_unusable(gpu)) else "its UUID is unknown" for gpu in out]
             notes = [f"{gpu.label} is left out because {why}." for gpu, why in zip(out, whys, strict=True)]
             notes += _taken(picked)
@@ -150,11 +180,17 @@ def select_among(
 
     It raises ChoiceError rather than return fewer or other devices. Named devices can be outside the pool.
     """
-    if isinstance(request, Named):
-        return _named(request, inventory)
-    if isinstance(request, Auto):
-        return pick(request.count, pool)[0]
-    return _everything(pool, inventory)
+
+    def choose(request: Request) -> tuple[Device, ...]:
+        if isinstance(request, Named):
+            return _named(request, inventory)
+        return pick(request.count, pool)[0] if isinstance(request, Auto) else _everything(pool, inventory)
+
+    try:
+        return choose(request)
+    except ChoiceError as error:
+        error.keep_ways(lambda way: choose(parse(way)))
+        raise
 
 
 def check_options(request: Request, options: Options, vendor: Vendor = "nvidia") -> None:
@@ -166,12 +202,12 @@ def check_options(request: Request, options: Options, vendor: Vendor = "nvidia")
         raise ChoiceError("--order sets CUDA_DEVICE_ORDER, which AMD's GPUs do not follow. Omit it.")
     if request in (Word.RESET, Word.NONE) and order:
         word = "reset" if request is Word.RESET else "none"
-        raise ChoiceError(f"--order does not go with {word}, which names no GPU. Try {word}")
+        raise ChoiceError(f"--order does not go with {word}, which names no GPU. Omit --order.")
     wrong = options.for_auto if isinstance(request, Named) else options.filters
     if wrong and not isinstance(request, Auto):
         given = wrong.strip()
         or_numbers = "" if options.for_auto else " or GPU numbers"
-        raise ChoiceError(f"{given} goes with auto{or_numbers}. Try auto {given}")
+        raise ChoiceError(f"{given} goes with auto{or_numbers}.", ways=[f"auto {given}"])
 
 
 def _named(request: Named, inventory: Inventory, *, is_divided: bool = False) -> tuple[Device, ...]:
@@ -184,7 +220,7 @@ def _named(request: Named, inventory: Inventory, *, is_divided: bool = False) ->
         devices.append(device)
     instances = mig_instances(tuple(devices))
     if instances and len(devices) > 1 and not is_divided:
-        raise ChoiceError(f"{mig_limit(inventory)}. Try {instances[0].number_text}")
+        raise OneInstanceError(f"{mig_limit(inventory)}.", ways=[instances[0].number_text])
     return tuple(devices)
 
 
@@ -198,8 +234,8 @@ def _everything(
     if gpus or len(instances) == 1:
         return gpus or instances
     if instances:
-        hint = f"Try {instances[0].number_text}"
-        raise ChoiceError(f"All GPUs are split by MIG. {mig_limit(inventory)}. {hint}")
+        what = f"All GPUs are split by MIG. {mig_limit(inventory)}."
+        raise OneInstanceError(what, ways=[instances[0].number_text])
     raise ChoiceError("No GPU can be used now.", shows="why")
 
 

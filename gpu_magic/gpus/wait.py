@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from gpu_magic.claims.held import PlaceInLine
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import ChoiceError, NotFreeError, show_as
-from gpu_magic.gpus.apply import Asked, claims_against, commit, decide, log_refusal
-from gpu_magic.gpus.request import Auto, Named, parse
+from gpu_magic.gpus.apply import Asked, claims_against, commit, decide, log_refusal, read_asked
+from gpu_magic.gpus.request import Auto, Named
 from gpu_magic.gpus.select import candidates
 from gpu_magic.process.drivers import probe
 from gpu_magic.process.find import find
@@ -221,10 +221,9 @@ class Waiting(Wait["Decision", "Choice"]):
     """A wait that then chooses the GPUs in this process. `text` is as typed after `%gpus`."""
 
     def __init__(self, session: Session, text: str, options: Options, seconds: float | None) -> None:
-        request, self._text = parse(text), text
+        request, self._text = read_asked(session, text, options).request, text
         if not isinstance(request, Auto | Named):
-            ways = f"auto:2{options} --wait 30m or 1,3 --wait 30m"
-            raise ChoiceError(f"--wait goes with auto or GPU numbers. Try {ways}")
+            raise ChoiceError("--wait goes with auto or GPU numbers.", ways=[f"auto{options} --wait 30m"])
         super().__init__(
             session,
             request,

@@ -6,12 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import UNKNOWN, Gpu
-from gpu_magic.errors import LaunchError, NotFreeError
+from gpu_magic.errors import ChoiceError, GpuMagicError, LaunchError, NotFreeError
+from gpu_magic.gpus.auto import OneInstanceError
 from gpu_magic.gpus.options import Options, read_seconds
 from gpu_magic.gpus.request import Auto, Named, Word, parse
 from gpu_magic.gpus.select import Selection, select
 from gpu_magic.gpus.wait import Wait
-from gpu_magic.process.find import usable_devices
+from gpu_magic.process.find import usable_devices, whole_gpus
+from gpu_magic.process.given import Given
 from gpu_magic.process.mask import names_of
 from gpu_magic.process.view import Snapshot, read_for_auto, read_machine
 from gpu_magic.process.visible import in_force, read_visible
@@ -25,17 +27,17 @@ if TYPE_CHECKING:
     from gpu_magic.gpus.request import Request
     from gpu_magic.process.session import Session
 
-__all__ = ["NoGpusError", "divide", "inherit", "pick"]
+__all__ = ["NoGpusError", "can_pick", "divide", "inherit", "pick"]
 
 _PLAIN = Options()
 
 
 class NoGpusError(LaunchError):
-    """There are no GPUs, or they are unknown. `what` says which, and the message also how to name GPUs."""
+    """There are no GPUs, or they are unknown. `what` says which. `gpus` are GPUs to name instead."""
 
-    def __init__(self, what: str, named_by: str = "--gpus 0,1") -> None:
-        super().__init__(f"{what} Try {named_by}")
-        self.what = what
+    def __init__(self, what: str, gpus: str, named_by: str = "--gpus") -> None:
+        super().__init__(f"{what}{f' Try {named_by} {gpus}' * bool(gpus)}")
+        self.what, self.gpus = what, gpus
 
 
 def inherit(session: Session, options: Options, *, claims: Claims | None) -> Selection:
@@ -81,13 +83,15 @@ def pick(
     """
     snapshot = Snapshot.take(session) if gpus is None else None
     if snapshot is None:
-        request: Request = parse(gpus or "")
+        check = partial(_check, session, count=count, options=options, is_divided=is_divided)
+        request: Request = parse(gpus or "", check)
     else:
         request = _named(_divisible(snapshot) if is_divided else _visible(snapshot))
     if isinstance(request, Named) and count in range(1, len(request.identifiers)):
         request = Named(request.identifiers[:count])  # the rest need not be free
     if (given := options.for_auto.strip()) and not isinstance(request, Auto):
-        raise LaunchError(f"{given} goes with auto. Try --gpus auto {given}")
+        how = f" Try --gpus auto {given}" * can_pick(session, "auto", options)
+        raise LaunchError(f"{given} goes with auto.{how}")
     if wait is None:
         must_be_unclaimed = isinstance(request, Auto) or options.only_free
         try:
@@ -99,7 +103,7 @@ def pick(
         except NotFreeError as error:
             raise (error.or_wait() if isinstance(request, Auto) else error) from None
     if not isinstance(request, Auto | Named):
-        raise LaunchError("--wait goes with auto or GPU numbers. Try --gpus auto:2 --wait 30m")
+        raise LaunchError("--wait goes with auto or GPU numbers. Try --gpus auto --wait 30m")
 
     return Wait(
         session,
@@ -111,6 +115,27 @@ def pick(
         commit=partial(_claim, session, claims, unclaimed=True),
         is_divided=is_divided,
     ).wait(on_wait)
+
+
+def can_pick(session: Session, gpus: str, options: Options = _PLAIN) -> bool:
+    """Return whether a command can have GPUs, as typed after `%gpus`."""
+    try:
+        _check(session, parse(gpus), options=options)
+    except GpuMagicError:
+        return False
+    return True
+
+
+def _check(
+    session: Session,
+    request: Request,
+    count: int | None = None,
+    options: Options = _PLAIN,
+    *,
+    is_divided: bool = False,
+) -> None:
+    machine = read_machine(session).with_claims(session.claims.taken())
+    _select(session, request, count, options, machine, is_divided=is_divided)
 
 
 def _pick(
@@ -161,12 +186,15 @@ def _select(
     choose = partial(
         select, inventory=machine, inherited=session.inherited, grant=session.grant, is_divided=is_divided
     )
-    selection = choose(request, options=options, held=session.claims.held)
-    if selection.devices is UNKNOWN:
-        raise NoGpusError("Which GPUs these are is unknown.")
-    there = len(selection.devices)
-    if not there:
-        raise NoGpusError("A launch needs a GPU.")
+    try:
+        selection = choose(request, options=options, held=session.claims.held)
+    except OneInstanceError as error:
+        raise ChoiceError(f"{error.what} For a process on each, add --each.", ways=error.ways) from None
+    if not selection.known:
+        is_unknown = selection.devices is UNKNOWN
+        what = "Which GPUs these are is unknown." if is_unknown else "A launch needs a GPU."
+        raise NoGpusError(what, _example(Given(machine, session.inherited, session.grant)))
+    there = len(selection.known)
     if count is not None and not 1 <= count <= there:
         gpus = counted(there, "GPU")
         raise LaunchError(f"-n {count} does not fit {gpus}. Try -n {there}")
@@ -174,7 +202,13 @@ def _select(
         return selection
     # Name the first devices. After a reset, the variable can be unset, or can have other entries than GPUs.
     plain = Options(force=options.force)
-    return choose(_named(selection.devices[:count]), options=plain)
+    return choose(_named(selection.known[:count]), options=plain)
+
+
+def _example(given: Given) -> str:
+    """Return GPUs that can be named for a command. Empty if none are known."""
+    pool = () if given.devices is UNKNOWN else given.devices
+    return ",".join(one.number_text for one in whole_gpus(pool)[:2] or usable_devices(pool)[:1])
 
 
 def _divisible(snapshot: Snapshot) -> Sequence[Device]:
@@ -193,13 +227,13 @@ def _visible(snapshot: Snapshot) -> Sequence[Device]:
     if snapshot.problem:
         raise LaunchError(str(snapshot.problem))
     if snapshot.visible is UNKNOWN:
-        raise NoGpusError("Which GPUs are visible is unknown.")
+        raise NoGpusError("Which GPUs are visible is unknown.", _example(snapshot.given))
     if found := [device for device in snapshot.visible if not isinstance(device, str)]:
         return found
     given = snapshot.given
     if given.devices == () and snapshot.devices:
         raise LaunchError(f"No GPU is visible in this process: {given.sentence}.{given.unset}")
-    raise NoGpusError("No GPU is visible in this process.")
+    raise NoGpusError("No GPU is visible in this process.", _example(given))
 
 
 def _named(devices: Sequence[Device]) -> Named:

@@ -17,7 +17,7 @@ from gpu_magic.claims.held import Claims
 from gpu_magic.errors import LaunchError
 from gpu_magic.gpus.options import Options, in_signature
 from gpu_magic.gpus.request import is_request, normalize_request
-from gpu_magic.launch.devices import divide, inherit, pick
+from gpu_magic.launch.devices import can_pick, divide, inherit, pick
 from gpu_magic.launch.launchers import Command, build
 from gpu_magic.launch.process import RunFolder
 from gpu_magic.launch.task import Task
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Gpu, MigInstance
     from gpu_magic.gpus.wait import Wait
+    from gpu_magic.process.session import Session
     from gpu_magic.processes.tasks import BackgroundTask
 
 __all__ = ["Script", "check_count", "launch", "prepare", "tasks"]
@@ -181,7 +182,7 @@ def prepare(
     It raises ChoiceError or LaunchError if the command cannot be launched.
     """
     session, words, typed_variables = current(), options.command, options.env or {}
-    _check(words, options.gpus, typed_variables)
+    _check(session, words, options.gpus, typed_variables)
     if options.dry_run and options.wait is not None:
         raise LaunchError("--wait does not go with --dry-run. Use one of the two.")
     # pathlib raises for `~nobody`, and for a name that no folder can have.
@@ -237,13 +238,15 @@ def _quoted(word: str) -> str:
     return min(shlex.quote(word), f'"{double}"', key=len)
 
 
-def _check(words: Sequence[str], gpus: str | None, variables: Mapping[str, str]) -> None:
+def _check(session: Session, words: Sequence[str], gpus: str | None, variables: Mapping[str, str]) -> None:
     """Raise LaunchError if a command starts with GPUs or an option, or if a variable is invalid."""
     first = words[0] if words else ""
     if gpus and re.fullmatch(r"[0-9]{1,3}(?:[,-][0-9]{1,3})*", first):
-        raise LaunchError(f"Separate GPUs by commas. Try --gpus {gpus.rstrip(',')},{first}")
+        way = f"{gpus.rstrip(',')},{first}"
+        raise LaunchError(f"Separate GPUs by commas.{f' Try --gpus {way}' * can_pick(session, way)}")
     if first and is_request(first) and not shutil.which(first):
-        raise LaunchError(f"{first} names GPUs, not a program. Try --gpus {first} before the command")
+        how = f" Try --gpus {first} before the command" * can_pick(session, first)
+        raise LaunchError(f"{first} names GPUs, not a program.{how}")
     if first.startswith("-"):
         raise LaunchError(
             f"{first} is where the command should start. Put options before the command and before --"

@@ -87,17 +87,19 @@ def locate(target: Target, machine: LazySnapshot) -> LogicalDevice:
     try:
         device = find(target.identifier, machine.snapshot.machine)
     except ChoiceError as error:
-        raise PlacementError(str(error)) from None
+        visible = {one.number_text for one in _known(machine.visible) if not isinstance(one, str)}
+        error.ways = tuple(f"smi:{way}" for way in error.ways if way in visible)
+        raise PlacementError(error.with_table("%gpus")) from None
     ordinal = machine.snapshot.ordinal(device)
     if machine.visible is UNKNOWN:
         raise PlacementError("Which GPUs are visible is unknown; %gpus shows why. Try cuda:0")
     if isinstance(ordinal, int):
         return LogicalDevice("gpu", ordinal)
     runtime = machine.snapshot.guard.runtime
-    raise PlacementError(
-        f"{device.label} is not visible here ({machine.mapping}). "
-        f"To choose it before {runtime} starts: %gpus {device.number_text}"
-    )
+    how = f"To choose it before {runtime} starts: %gpus {device.number_text}"
+    if machine.snapshot.given.outside((device,)):
+        how = "It was not given to this process."
+    raise PlacementError(f"{device.label} is not visible here ({machine.mapping}). {how}")
 
 
 def physical(device: LogicalDevice, machine: LazySnapshot) -> Device | None:

@@ -32,6 +32,6 @@ class GpuPanelMagic:
             raise refusal(f"%gpu_panel takes no arguments.{instead}")
         if not hasattr(self._shell, "kernel"):
             display(gpu_magic.gpus())
-            print("A live panel needs a notebook. Here, choose with %gpus 1,3")
+            print("A live panel needs a notebook. Here, choose with %gpus auto")
             return
         display(gpu_magic.panel())

@@ -65,23 +65,21 @@ def _by_instance_number(name: str, inventory: Inventory) -> MigInstance:
     if not gpu.is_split:
         check_usable(gpu)
         is_range = int(index) < int(number) < len(inventory)
-        several = f", or {index}-{number} for several GPUs" if is_range else ""
-        raise ChoiceError(f"{gpu.label} is not split by MIG, so there is no {name}. Try {index}{several}")
-    there = " or ".join(instance.number_text for instance in gpu.mig)
-    if not there:
+        ways = [index, *([f"{index}-{number}"] if is_range else [])]
+        raise ChoiceError(f"{gpu.label} is not split by MIG, so there is no {name}.", ways=ways)
+    if not gpu.mig:
         raise ChoiceError(f"{gpu.label} {_NONE_MADE}")
     found = next((instance for instance in gpu.mig if instance.number_text == name), None)
     if found is None:
-        raise ChoiceError(f"{gpu.label} has no MIG instance {number}. Try {there}")
+        raise ChoiceError(f"{gpu.label} has no MIG instance {number}.", ways=_numbers(gpu))
     return found
 
 
 def _by_uuid(prefix: str, inventory: Inventory) -> Device:
     number = prefix.removeprefix("GPU-")
     if number.isdecimal() and number in {str(gpu.index) for gpu in inventory}:
-        raise ChoiceError(
-            f"{prefix} could be GPU {number} or the start of a UUID. Try {number}, or type more of the UUID."
-        )
+        what = f"{prefix} could be GPU {number} or the start of a UUID. For the UUID, type more of it."
+        raise ChoiceError(what, ways=[number])
     fits = fitting(prefix, inventory)
     if not fits:
         kind = "MIG instance" if prefix.startswith("MIG") else "GPU"
@@ -91,8 +89,8 @@ def _by_uuid(prefix: str, inventory: Inventory) -> Device:
         uuids, length = [str(device.uuid) for device in fits], len(prefix) + 1
         while length < _UUID_LENGTH and len({uuid[:length] for uuid in uuids}) < len(uuids):
             length += 1
-        longer = [uuid[:length] for uuid in uuids[:_MOST_NAMED]] + ["…"] * (len(uuids) > _MOST_NAMED)
-        raise ChoiceError(f"{prefix} matches {len(fits)} devices. Type more: {' or '.join(longer)}")
+        longer = [uuid[:length] for uuid in uuids[:_MOST_NAMED]]
+        raise ChoiceError(f"{prefix} matches {len(fits)} devices. Type more of the UUID.", ways=longer)
     return check_usable(fits[0]) if isinstance(fits[0], Gpu) else fits[0]
 
 
@@ -100,14 +98,17 @@ def check_usable(gpu: Gpu) -> Gpu:
     """Return the GPU, or raise ChoiceError if it cannot be chosen as a whole: see `why_unusable`."""
     why = why_unusable(gpu)
     if why is Unusable.SPLIT:
-        there = " or ".join(instance.number_text for instance in gpu.mig)
-        way = f"is split by MIG. Choose an instance: {there}" if there else _NONE_MADE
-        raise ChoiceError(f"{gpu.label} {way}")
+        way = "is split by MIG, so it cannot be chosen as a whole." if gpu.mig else _NONE_MADE
+        raise ChoiceError(f"{gpu.label} {way}", ways=_numbers(gpu))
     if why:
         how = f" An administrator can change that: nvidia-smi -i {gpu.index} -c DEFAULT"
         way = how if why is Unusable.PROHIBITED else ""
         raise ChoiceError(f"{gpu.label} cannot be chosen because it is {why}.{way}")
     return gpu
+
+
+def _numbers(gpu: Gpu) -> list[str]:
+    return [instance.number_text for instance in gpu.mig]
 
 
 def whole_gpus(pool: tuple[Device, ...]) -> tuple[Gpu, ...]:

@@ -206,7 +206,9 @@ class Snapshot:
         numbers = ",".join(device.number_text for device in devices) or "none"
         numbers = "reset" if chosen == self.inherited else numbers
         new = _named(self._by_variables.devices)
-        keep = "" if new is UNKNOWN else ",".join(device.number_text for device in new) or "none"
+        keep = ""
+        if new is not UNKNOWN and not self.given.outside(new):
+            keep = ",".join(device.number_text for device in new) or "none"
         advice = f"To restore: %gpus {numbers}{f'. To keep it: %gpus {keep}' * bool(keep)}"
         return Note(f"{what} after %gpus {numbers}.", Flaw.REPLACED, advice)
 

@@ -101,11 +101,10 @@ def read(magic: str, line: str, expand: Callable[[str], str] = str) -> SimpleNam
             request.append(word)
     if magic == "%gpus" and typed and not request:
         named = shown or " ".join(typed)
-        example = "auto:2 --only-free"
-        if all(map(_is_option, typed)):
-            example = f"0 {named}"
-        elif all(map(_is_option, typed[::2])) and not any(map(_is_option, typed[1::2])):
-            example = f"auto {named}"  # each option has its value
+        example = "auto --only-free"
+        each_has_its_value = all(map(_is_option, typed[::2])) and not any(map(_is_option, typed[1::2]))
+        if each_has_its_value or all(map(_is_option, typed)):
+            example = f"auto {named}"
         raise refusal(f"{named} names no GPU. Name GPUs before the options: %gpus {example}")
     return SimpleNamespace(**values, request=" ".join(request))
 
@@ -179,7 +178,7 @@ def read_count(typed: str | None) -> int | None:
 
     """
     if typed is not None and not re.fullmatch(r"[0-9]{1,9}", typed):
-        raise refusal(f"-n {typed} is not a number of GPUs. Try -n 2")
+        raise refusal(f"-n {typed} is not a number of GPUs. Try -n 1")
     return None if typed is None else int(typed)
 
 

@@ -7,7 +7,9 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gpu_magic.errors import GpuMagicError
+from gpu_magic.errors import ChoiceError, GpuMagicError
+from gpu_magic.gpus.apply import check_asked, read_asked
+from gpu_magic.gpus.options import Options
 from gpu_magic.process.environment import misspelt, variables_now
 from gpu_magic.process.mask import NAMES, ORDER, Flaw
 from gpu_magic.process.session import current
@@ -34,20 +36,25 @@ def without_effect(cell: str) -> Iterator[str]:
         lines = (part.strip() for part in re.split(r"\n|;|&&", commands))
         typed = [line for line in lines if line and not line.startswith("#")]
         if (set_ := _VALUE.search(commands)) and all(map(_ASSIGNS.fullmatch, typed)):
-            yield f"{set_[1]} was set in a shell that has ended, and not in this kernel. {_try(set_[2])}"
+            what = f"{set_[1]} was set in a shell that has ended, and not in this kernel."
+            yield f"{what}{_with_command(' Try', set_[2])}"
     for name, meant in misspelt(os.environ).items():
         if re.search(rf"\b{re.escape(name)}\b", cell):
-            yield f"Nothing reads the variable {name}: it is spelled {meant}. {_try(os.environ[name])}"
+            what = f"Nothing reads the variable {name}: it is spelled {meant}."
+            yield f"{what}{_with_command(' Try', os.environ[name])}"
     session, now = current(), variables_now()
     if any(name in cell for name in NAMES) and now not in (session.noted, session.inherited):
         session.noted = now
         with suppress(GpuMagicError):  # %gpus shows why nothing can be read
             for note in Snapshot.of(session, session.reader.inventory()).notes:
-                works = f" For what works now: %gpus {now.mask or 'all'}" * (note.flaw is Flaw.CHANGED)
+                is_changed = note.flaw is Flaw.CHANGED
+                works = _with_command(" For what works now:", now.mask or "all") if is_changed else ""
                 yield from [] if note.is_past else [f"{note}{works}"]
 
 
-def _try(value: str) -> str:
-    """Return the `%gpus` for a value of CUDA_VISIBLE_DEVICES."""
-    is_list = re.fullmatch(r"[0-9]+(,[0-9]+)*|(GPU|MIG)-[\w-]+", value)
-    return f"Try %gpus {'none' if value in ('', '-1') else value if is_list else '2,0'}"
+def _with_command(lead: str, value: str) -> str:
+    """Return the `%gpus` for a value of CUDA_VISIBLE_DEVICES, or another one if that is refused here."""
+    session = current()
+    refusal = ChoiceError("", ways=["none" if value in ("", "-1") else value])
+    refusal.keep_ways(lambda way: check_asked(session, read_asked(session, way, Options())))
+    return "".join(f"{lead} %gpus {way}" for way in refusal.ways)

@@ -244,7 +244,7 @@ def test_mig_instances_stand_under_their_gpu(live: Callable[..., LivePanel]) -> 
     assert keys(panel) == ["0", first, second, "1", "2", "3"]
     expect(panel.panel.locator(".gm-host")).to_contain_text("5 of 5 free")
     panel.click(0)
-    expect(panel.said).to_contain_text("GPU 0 is split by MIG. Choose an instance")
+    expect(panel.said).to_contain_text("GPU 0 is split by MIG, so it cannot be chosen as a whole")
     panel.click(2, second)  # one process can use one, and nothing beside it
     expect(panel.line).to_have_text(f"%gpus {second}")
     assert "cuda:0 = MIG instance 0:" in panel.use()

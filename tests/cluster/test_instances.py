@@ -31,8 +31,8 @@ def labels(gpus: str | None, count: int | None = None, *, force: bool = False) -
     machine, seen = read_machine(current()), []
     for selection in selections:
         devices = read(selection.mask, machine, selection.variables["CUDA_DEVICE_ORDER"]).devices
-        assert devices == selection.devices
         assert isinstance(devices, tuple)
+        assert [device.identity for device in devices] == [device.identity for device in selection.known]
         seen += [device.number_text for device in devices]
     assert len(seen) == len(set(seen)) == len(selections)
     return seen
@@ -97,8 +97,9 @@ def test_a_launch_for_each_gpu_has_instances_too_and_one_process_has_not() -> No
         uuids = [str(device.uuid) for device in task.devices]
         assert len(set(uuids)) == 2
         assert sorted(re.findall(r"MIG-\S+", task.output)) == sorted(uuids)
-        with pytest.raises(ChoiceError):
-            gpu_magic.launch("true", gpus="0:6,0:0")
+        for gpus in "0:6,0:0", "all", "auto:2":
+            with pytest.raises(ChoiceError, match=r"For a process on each, add --each\. Try (0:6|0:0|auto)$"):
+                gpu_magic.launch("true", gpus=gpus)
 
 
 @given(

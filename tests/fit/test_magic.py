@@ -200,7 +200,7 @@ PLACES = {
         ("%gpus none", "%gpu_fit model batch", "No verdict: no GPU is visible."),
     ],
     "hides": [
-        ("", "%gpu_fit model batch", "which GPUs are visible is unknown. Choose one with %gpus 0."),
+        ("", "%gpu_fit model batch", "which GPUs are visible is unknown. Choose one with %gpus auto."),
         ("%gpus 0,1", "%gpu_fit model batch", "the free memory of SIMULATED GPU 0 and SIMULATED GPU 1 is"),
         ("import gpu_magic\n%gpus 0", "gpu_magic.fit(model, batch).fits", "{'cuda:0': UNKNOWN}"),
     ],

@@ -24,7 +24,7 @@ Run = Any  # the fixture `run`: what is typed -> what is shown
         ("torchrun nothing.py", "/nothing.py"),
         ("train.py", "train.py needs a launcher. Try torchrun train.py, or python train.py"),
         ("-n 9 python -V", "-n 9 does not fit 8 GPUs. Try -n 8"),
-        ("-n many python -V", "-n many is not a number of GPUs. Try -n 2"),
+        ("-n many python -V", "-n many is not a number of GPUs. Try -n 1"),
         ("torchrun --gpus 1 show.py", "--gpus is not an option of torchrun. Put it before torchrun"),
         ("python --background x show.py", "--background is not an option of python. Put it before python"),
         ("torchrn show.py", "There is no program torchrn here. Did you mean torchrun?"),

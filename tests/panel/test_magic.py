@@ -24,7 +24,7 @@ def test_a_terminal_has_the_table(shell: InteractiveShell, capsys: pytest.Captur
         shell.run_line_magic("gpu_panel", "")
         said = capsys.readouterr().out
         assert "SIMULATED machine (2xA100-80GB)" in said
-        assert said.endswith("A live panel needs a notebook. Here, choose with %gpus 1,3\n")
+        assert said.endswith("A live panel needs a notebook. Here, choose with %gpus auto\n")
         with pytest.raises(UsageError, match="To choose by typing: %gpus 1"):
             shell.run_line_magic("gpu_panel", "1")
 

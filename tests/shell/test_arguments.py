@@ -136,10 +136,10 @@ def test_names_in_braces_stand_for_values_but_in_a_comment() -> None:
         ("%gpu_cluster", "-n", "-n needs a value. Try -n 2. %gpu_cluster? explains the options."),
         ("%gpus", "1 --wait", "--wait needs a value. Try --wait 30m. %gpus? explains the options."),
         ("%gpus", "1 --growth=yes", "--growth takes no value. %gpus? explains the options."),
-        ("%gpus", "--restart", "--restart names no GPU. Name GPUs before the options: %gpus 0 --restart"),
+        ("%gpus", "--restart", "--restart names no GPU. Name GPUs before the options: %gpus auto --restart"),
         ("%gpus", "--wait 30m", "--wait 30m names no GPU. Name GPUs before the options: %gpus auto --wait 30m"),
-        ("%gpus", "''", "'' names no GPU. Name GPUs before the options: %gpus auto:2 --only-free"),
-        ("%gpus", "--min-free 9GB auto:2", "--min-free 9GB auto:2 names no GPU. Name GPUs before the options: %gpus auto:2 --only-free"),
+        ("%gpus", "''", "'' names no GPU. Name GPUs before the options: %gpus auto --only-free"),
+        ("%gpus", "--min-free 9GB auto:2", "--min-free 9GB auto:2 names no GPU. Name GPUs before the options: %gpus auto --only-free"),
     ],
 )  # fmt: skip
 def test_one_line_says_what_is_wrong(magic: str, line: str, says: str) -> None:
