@@ -420,10 +420,12 @@ def check_leftovers(facts: Facts) -> Iterator[Finding]:
 
 def check_ended_processes(facts: Facts) -> Iterator[Finding]:
     for gpu in facts.nvidia_gpus:
-        devices: tuple[Device, ...] = (gpu, *gpu.mig)
+        told: set[int] = set()  # the driver can list the processes of an instance also on its GPU
+        devices: tuple[Device, ...] = (*gpu.mig, gpu)
         for device in devices:
             for process in () if device.status.processes is UNKNOWN else device.status.processes:
-                if process.has_ended:
+                if process.has_ended and process.pid not in told:
+                    told.add(process.pid)
                     what = f"{ended_text(process, device)}."
                     meaning = (
                         "If it stays, an administrator can look for what keeps the GPU open, "

@@ -387,7 +387,10 @@ def _of_older_processes() -> Iterator[str]:
     if workers := multiprocessing.active_children() if multiprocessing else []:
         names = sorted(shortened(worker.name, 40) for worker in workers)
         names[3:] = [f"{len(names) - 3} more"] if names[3:] else []
-        yield f"{listed(names)} run already and keep the earlier GPUs. To renew the workers, end their pool."
+        is_one = len(workers) == 1
+        do = "runs already and keeps" if is_one else "run already and keep"
+        how = "To renew the worker, end it" if is_one else "To renew the workers, end them"
+        yield f"{listed(names)} {do} the earlier GPUs. {how} or the pool."
     ray = sys.modules.get("ray")
     if ray is not None and ray.is_initialized():
         yield "Ray has already started. Its workers keep the earlier GPUs: ray.shutdown(), then ray.init()."

@@ -103,15 +103,21 @@ def _left_out(others: Mapping[Device, str]) -> str:
 
 
 def _used_by(device: Device, *, names_this_process: bool = True) -> str:
-    """Return who uses a device, and for how long, as far as is known: `in use by maria for 3 h`."""
+    """Return who uses a device, and for how long, as far as is known: `in use by maria for 3 h and tom`."""
     there = () if device.status.users is UNKNOWN else device.status.users
     others = [process for process in there if process.is_this_process is not True]
-    owners = {"you" if one.is_same_user is True else one.owner for one in others}
-    owners |= {"this kernel"} if names_this_process and len(others) < len(there) else set()
-    known = sorted(owner for owner in owners if owner is not UNKNOWN)
-    ages = [one.age for one in others if one.age is not UNKNOWN]
-    how_long = f" for {age_text(max(ages))}" if ages else ""
-    return f"in use by {listed(known)}{how_long}" if known else f"in use{how_long}"
+    ages: dict[str, int] = {}  # the longest of each owner, in seconds. -1: unknown
+    for one in others:
+        owner = "you" if one.is_same_user is True else "" if one.owner is UNKNOWN else one.owner
+        ages[owner] = max(ages.get(owner, -1), -1 if one.age is UNKNOWN else one.age)
+    times = {owner: f" for {age_text(age)}" if age >= 0 else "" for owner, age in ages.items()}
+    unnamed = times.pop("", "")
+    if names_this_process and len(others) < len(there):
+        times["this kernel"] = ""
+    if len(set(times.values())) == 1:
+        return f"in use by {listed(sorted(times))}{next(iter(times.values()))}"
+    users = listed(f"{owner}{time}" for owner, time in sorted(times.items()))
+    return f"in use by {users}" if users else f"in use{unnamed}"
 
 
 def held_by(device: Device) -> str:

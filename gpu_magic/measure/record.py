@@ -103,7 +103,8 @@ class GpuUsage:
                 memory += f", {change if self.memory_change else 'nothing stayed'}"
         energy = _energy_text(self.energy)
         joules = f"{energy} (whole GPU)" if energy else "energy unknown"
-        why = "too short to measure utilization" if wall < 1 else "utilization unknown"
+        is_instance = self.uuid.startswith("MIG-")  # NVML has no utilization of MIG instances
+        why = "too short to measure utilization" if wall < 1 and not is_instance else "utilization unknown"
         # No driver reports accelerators without a UUID.
         long = [f"{busy}{share}" or why, memory, joules] if self.uuid else [memory]
         return ", ".join(long), ", ".join(filter(None, [busy, peak, energy]))

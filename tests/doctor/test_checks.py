@@ -262,6 +262,17 @@ def test_memory_of_a_process_that_has_ended() -> None:
     assert found.fix.splitlines() == ["sudo fuser -v /dev/nvidia3", "sudo nvidia-smi --gpu-reset -i 1"]
 
 
+def test_a_process_that_has_ended_is_told_once_of_an_instance_and_its_gpu() -> None:
+    machine = inventory("1xA100-80GB(3g.40gb,4g.40gb)")
+    ghost = GpuProcess(4711, memory=32 << 30, has_ended=True)
+    (gpu,) = machine.gpus
+    one, other = (replace(part, status=replace(part.status, processes=())) for part in gpu.mig)
+    other = replace(other, status=replace(other.status, processes=(ghost,)))
+    gpu = replace(gpu, status=replace(gpu.status, processes=(ghost,)), mig=(one, other))
+    (found,) = check_ended_processes(Facts(replace(machine, gpus=(gpu,))))
+    assert "on MIG instance 0:1" in found.problem
+
+
 def test_gpus_that_cuda_can_t_use() -> None:
     machine = inventory("2xA100-80GB")
     first, second = machine.gpus

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_magic.devices.model import Claim, Gpu, GpuProcess, Inventory
+from gpu_magic.devices.model import UNKNOWN, Claim, Gpu, GpuProcess, Inventory
 from gpu_magic.errors import ChoiceError, NotFreeError
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import parse
@@ -47,6 +47,28 @@ def test_who_holds_which_is_said_in_one_line() -> None:
     ) as error:
         chosen("3", used(3, OTHERS))
     assert error.value.holders == "in use by tom"
+
+
+@pytest.mark.parametrize(
+    ("processes", "says"),
+    [
+        ((OTHERS, replace(OTHERS, pid=13, owner="chen")), "in use by chen and tom"),
+        ((replace(OTHERS, age=10_800), OTHERS), "in use by tom for 3 h"),
+        (
+            (replace(OTHERS, age=300), replace(OTHERS, owner="maria", age=10_800)),
+            "in use by maria for 3 h and tom for 5 min",
+        ),
+        ((replace(OTHERS, age=300), replace(OTHERS, owner="maria")), "in use by maria and tom for 5 min"),
+        ((replace(OTHERS, owner=UNKNOWN, age=300), OTHERS), "in use by tom"),
+        ((replace(OTHERS, owner=UNKNOWN, age=300),), "in use for 5 min"),
+    ],
+)
+def test_how_long_one_user_is_there_is_not_said_of_another(
+    processes: tuple[GpuProcess, ...], says: str
+) -> None:
+    with pytest.raises(NotFreeError) as error:
+        chosen("3", used(3, *processes))
+    assert error.value.holders == says
 
 
 def test_claims_of_one_user_on_a_gpu_are_said_together() -> None:
