@@ -266,9 +266,9 @@ def test_a_process_that_has_ended_is_told_once_of_an_instance_and_its_gpu() -> N
     machine = inventory("1xA100-80GB(3g.40gb,4g.40gb)")
     ghost = GpuProcess(4711, memory=32 << 30, has_ended=True)
     (gpu,) = machine.gpus
-    one, other = (replace(part, status=replace(part.status, processes=())) for part in gpu.mig)
-    other = replace(other, status=replace(other.status, processes=(ghost,)))
-    gpu = replace(gpu, status=replace(gpu.status, processes=(ghost,)), mig=(one, other))
+    one, other = (part._replace(status=part.status._replace(processes=())) for part in gpu.mig)
+    other = other._replace(status=other.status._replace(processes=(ghost,)))
+    gpu = gpu._replace(status=gpu.status._replace(processes=(ghost,)), mig=(one, other))
     (found,) = check_ended_processes(Facts(replace(machine, gpus=(gpu,))))
     assert "on MIG instance 0:1" in found.problem
 

@@ -52,15 +52,15 @@ def test_who_holds_which_is_said_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("processes", "says"),
     [
-        ((OTHERS, replace(OTHERS, pid=13, owner="chen")), "in use by chen and tom"),
-        ((replace(OTHERS, age=10_800), OTHERS), "in use by tom for 3 h"),
+        ((OTHERS, OTHERS._replace(pid=13, owner="chen")), "in use by chen and tom"),
+        ((OTHERS._replace(age=10_800), OTHERS), "in use by tom for 3 h"),
         (
-            (replace(OTHERS, age=300), replace(OTHERS, owner="maria", age=10_800)),
+            (OTHERS._replace(age=300), OTHERS._replace(owner="maria", age=10_800)),
             "in use by maria for 3 h and tom for 5 min",
         ),
-        ((replace(OTHERS, age=300), replace(OTHERS, owner="maria")), "in use by maria and tom for 5 min"),
-        ((replace(OTHERS, owner=UNKNOWN, age=300), OTHERS), "in use by tom"),
-        ((replace(OTHERS, owner=UNKNOWN, age=300),), "in use for 5 min"),
+        ((OTHERS._replace(age=300), OTHERS._replace(owner="maria")), "in use by maria and tom for 5 min"),
+        ((OTHERS._replace(owner=UNKNOWN, age=300), OTHERS), "in use by tom"),
+        ((OTHERS._replace(owner=UNKNOWN, age=300),), "in use for 5 min"),
     ],
 )
 def test_how_long_one_user_is_there_is_not_said_of_another(

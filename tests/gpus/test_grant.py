@@ -252,8 +252,8 @@ def job(numbers: str, mask: str | None = None) -> dict[str, str]:
     return found if mask is None else {**found, "CUDA_VISIBLE_DEVICES": mask}
 
 
-HALVES = machine(split(replace(gpu(0), minor=2)))  # a container with the instances of one GPU
-HALF = machine(replace(split(replace(gpu(0), minor=2)), mig=split(gpu(0)).mig[:1]))
+HALVES = machine(split(gpu(0)._replace(minor=2)))  # a container with the instances of one GPU
+HALF = machine(split(gpu(0)._replace(minor=2))._replace(mig=split(gpu(0)).mig[:1]))
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ HALF = machine(replace(split(replace(gpu(0), minor=2)), mig=split(gpu(0)).mig[:1
         (HALVES, job("2", MIG[1]), ["0:1"]),
         (HALVES, job("2", f"{MIG[0]},{MIG[1]}"), ["0:0", "0:1"]),
         (HALVES, job("0,1", f"{MIG[0]},{MIG[1]}"), ["0:0", "0:1"]),
-        (machine(replace(gpu(0), minor=0), split(replace(gpu(1), minor=1))), job("0", MIG[1]), ["1:1"]),
+        (machine(gpu(0)._replace(minor=0), split(gpu(1)._replace(minor=1))), job("0", MIG[1]), ["1:1"]),
         (HALVES, job("2", f"MIG-{UUIDS[0]}/2/0"), ["0:1"]),
         (HALVES, job(MIG[1], MIG[1]), ["0:1"]),
         (HALVES, job(MIG[1]), ["0:1"]),
@@ -281,7 +281,7 @@ HALF = machine(replace(split(replace(gpu(0), minor=2)), mig=split(gpu(0)).mig[:1
         (HALVES, job("2", UUIDS[0]), ["0:0", "0:1"]),
         (HALVES, {"CUDA_VISIBLE_DEVICES": UUIDS[0]}, ["0:0", "0:1"]),
         (
-            machine(replace(gpu(0), minor=2), split(replace(gpu(1), minor=5))),
+            machine(gpu(0)._replace(minor=2), split(gpu(1)._replace(minor=5))),
             job("2,5", "2,5"),
             ["0", "1:0", "1:1"],
         ),
