@@ -24,7 +24,7 @@ from gpu_magic.cluster.calls import Failure, call, forget, keep
 from gpu_magic.cluster.cluster import OUTPUT_SECONDS, about, capitalized, current_cluster
 from gpu_magic.cluster.pickling import NotPickled, pickled
 from gpu_magic.errors import CallFailed, ClusterError, show_as
-from gpu_magic.gpus.request import Named, parse
+from gpu_magic.gpus.request import Everything, Named, parse
 from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.text import listed, printable, shortened
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gpu_magic.cluster.cluster import Cluster, Engine
+    from gpu_magic.gpus.request import Request
 
 __all__ = ["map_over"]
 
@@ -62,10 +63,19 @@ def map_over(fn: Callable[[Any], Any], items: Iterable[Any], gpus: str) -> list[
 
 def _numbers_with(cluster: Cluster, gpus: str) -> list[int]:
     """Return the engines with the GPUs of a `%gpus` argument. A number means that GPU on each machine."""
-    request = parse(gpus)
+
+    def check(request: Request) -> None:
+        _engines_with(cluster, request, gpus)
+
+    return _engines_with(cluster, parse(gpus, check), gpus)
+
+
+def _engines_with(cluster: Cluster, request: Request, gpus: str) -> list[int]:
     devices = [(number, device) for number, engine in cluster.engines.items() for device in engine.devices]
     found: set[int] = set()
-    names = map(str, request.identifiers) if isinstance(request, Named) else [gpus.lower()]
+    names = ["all" if isinstance(request, Everything) else gpus.lower()]
+    if isinstance(request, Named):
+        names = list(map(str, request.identifiers))
     for name in names:
         having = {
             number

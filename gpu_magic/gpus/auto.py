@@ -310,4 +310,6 @@ def _refusal(
         return ChoiceError(f"--min-free {options.min_free} is more than any GPU has. The largest has {most}.")
     if count > 1 and not later and mig_instances(tuple(pool)):
         return OneInstanceError(f"{asked} needs whole GPUs, and all are split by MIG.", ways=["auto"])
-    return ChoiceError(too_few(later, {}), ways=filter(None, [fewer(ranked or later)]))
+    has_instances = len(usable(count, pool, options, is_divided=True)) >= count
+    kind = OneInstanceError if has_instances else ChoiceError
+    return kind(too_few(later, {}), ways=filter(None, [fewer(ranked or later)]))

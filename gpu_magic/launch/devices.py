@@ -86,7 +86,7 @@ def pick(
         check = partial(_check, session, count=count, options=options, is_divided=is_divided)
         request: Request = parse(gpus or "", check)
     else:
-        request = _named(_divisible(snapshot) if is_divided else _visible(snapshot))
+        request = _named(_divisible(snapshot, force=options.force) if is_divided else _visible(snapshot))
     if isinstance(request, Named) and count in range(1, len(request.identifiers)):
         request = Named(request.identifiers[:count])  # the rest need not be free
     if (given := options.for_auto.strip()) and not isinstance(request, Auto):
@@ -189,7 +189,9 @@ def _select(
     try:
         selection = choose(request, options=options, held=session.claims.held)
     except OneInstanceError as error:
-        raise ChoiceError(f"{error.what} For a process on each, add --each.", ways=error.ways) from None
+        raise ChoiceError(
+            f"{error.what} For a process on each MIG instance, add --each.", ways=error.ways
+        ) from None
     if not selection.known:
         is_unknown = selection.devices is UNKNOWN
         what = "Which GPUs these are is unknown." if is_unknown else "A launch needs a GPU."
@@ -211,14 +213,16 @@ def _example(given: Given) -> str:
     return ",".join(one.number_text for one in whole_gpus(pool)[:2] or usable_devices(pool)[:1])
 
 
-def _divisible(snapshot: Snapshot) -> Sequence[Device]:
+def _divisible(snapshot: Snapshot, *, force: bool) -> Sequence[Device]:
     """Return the devices of this process to divide among others, which can use all its MIG instances."""
     named = read_visible(snapshot.now, snapshot.machine).others
     if named and (snapshot.visible is UNKNOWN or set(snapshot.visible) <= set(named)):
         return named
-    is_split = any(gpu.is_split for gpu in snapshot)
-    if is_split and snapshot.visible is UNKNOWN and not in_force(snapshot.now, snapshot.machine):
-        return usable_devices(snapshot.given.pool) or _visible(snapshot)
+    is_unclear = snapshot.visible is UNKNOWN and any(gpu.is_split for gpu in snapshot)
+    is_as_given = snapshot.now == snapshot.inherited or not in_force(snapshot.now, snapshot.machine)
+    if is_unclear and is_as_given:
+        pool = snapshot.devices if force else snapshot.given.pool
+        return usable_devices(pool) or _visible(snapshot)
     return _visible(snapshot)
 
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown, parts, with_instances
 from gpu_magic.errors import ChoiceError
-from gpu_magic.process.find import check_usable, mig_instances, whole_gpus
+from gpu_magic.process.find import check_usable, find, mig_instances, whole_gpus
 from gpu_magic.process.mask import Flaw, Note, Reading, Variables
 from gpu_magic.process.visible import in_force, read_visible
 from gpu_magic.text import shortened
@@ -229,6 +229,7 @@ class Given:
                 check_usable(device)
             self.check_inside((device,))
         except ChoiceError as error:
+            error.keep_ways(lambda way: self.check_inside((find(way, self._machine),)))
             return str(error)
         return ""
 

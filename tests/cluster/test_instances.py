@@ -90,6 +90,28 @@ def test_engines_have_the_instances_that_the_process_was_given(cuda: int) -> Non
         assert labels(None) == ["0:2"]
 
 
+def test_one_process_can_have_fewer_gpus_than_several() -> None:
+    with simulate(BESIDE), pytest.raises(ChoiceError) as refused:
+        gpu_magic.launch("true", gpus="auto:3")
+    says = "auto:3 can pick only 1 GPU. For a process on each MIG instance, add --each. Try auto:1"
+    assert str(refused.value) == says
+
+
+def test_engines_have_the_instances_of_a_gpu_that_the_variable_names() -> None:
+    with simulate(TWO) as machine:
+        uuid = machine.gpus[1].uuid
+    for mask in uuid, "0,1":  # numbers that name all GPUs
+        with simulate(TWO, mask=mask):
+            assert labels(None) == (["1:0", "1:1"] if mask == uuid else ["0:0", "0:1", "1:0", "1:1"])
+    with (
+        simulate(TWO, mask="1"),
+        pytest.raises(ChoiceError, match="Which GPUs this process was given is unknown"),
+    ):
+        labels(None)
+    with simulate(TWO, mask="1"):
+        assert len(labels(None, force=True)) == 4  # as that refusal says
+
+
 def test_a_launch_for_each_gpu_has_instances_too_and_one_process_has_not() -> None:
     with simulate(SEVEN):
         task = gpu_magic.launch(["printenv", "CUDA_VISIBLE_DEVICES"], gpus="0:6,0:0", each=True)
@@ -98,7 +120,9 @@ def test_a_launch_for_each_gpu_has_instances_too_and_one_process_has_not() -> No
         assert len(set(uuids)) == 2
         assert sorted(re.findall(r"MIG-\S+", task.output)) == sorted(uuids)
         for gpus in "0:6,0:0", "all", "auto:2":
-            with pytest.raises(ChoiceError, match=r"For a process on each, add --each\. Try (0:6|0:0|auto)$"):
+            with pytest.raises(
+                ChoiceError, match=r"For a process on each MIG instance, add --each\. Try (0:6|0:0|auto)$"
+            ):
                 gpu_magic.launch("true", gpus=gpus)
 
 

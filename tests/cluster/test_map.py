@@ -84,10 +84,13 @@ def test_engines_are_named_by_their_gpus(cluster: gpu_magic.Cluster, gpus: Any) 
         (3, "No engine has GPU 3. They have GPU 2 and GPU 0."),
         ("GPU-77", "No engine has GPU-77. They have GPU 2 and GPU 0."),
         ("auto", "No engine has auto. They have GPU 2 and GPU 0."),
+        ("2 0", "'2 0': separate GPUs by commas. Try 2,0"),
+        ("2 1", "'2 1': separate GPUs by commas."),
+        ("2,all", "'all' cannot be part of a list. Try all"),
     ],
 )
 def test_gpus_without_an_engine_are_one_line(cluster: gpu_magic.Cluster, gpus: Any, says: str) -> None:
-    with pytest.raises(gpu_magic.ClusterError) as raised:
+    with pytest.raises((gpu_magic.ClusterError, gpu_magic.ChoiceError)) as raised:
         gpu_magic.map(abs, [1], gpus=gpus)
     assert str(raised.value) == says
 

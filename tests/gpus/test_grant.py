@@ -310,3 +310,11 @@ def test_the_advice_about_numbers_of_the_host_works(there: Inventory, works: str
     environment = job("2", "2")
     note = str(allotment(there, **environment).host_numbers)
     assert note.endswith(f"To use them: %gpus {works}")
+
+
+def test_why_a_split_gpu_cannot_be_chosen_names_only_instances_that_were_given() -> None:
+    (whole,) = HALVES
+    assert allotment(HALVES).why_not(whole).endswith("as a whole. Try 0:0 or 0:1")
+    assert allotment(HALVES, CUDA_VISIBLE_DEVICES=MIG[1]).why_not(whole).endswith("as a whole. Try 0:1")
+    there = machine(whole, gpu(1))
+    assert allotment(there, CUDA_VISIBLE_DEVICES=UUIDS[1]).why_not(whole).endswith("as a whole.")
