@@ -21,6 +21,7 @@ from gpu_magic.objects.namespace import variables_of
 from gpu_magic.objects.physical import LazySnapshot, physical
 from gpu_magic.objects.walk import Budget
 from gpu_magic.process.find import whole_gpus
+from gpu_magic.process.mask import Flaw
 from gpu_magic.process.session import current
 from gpu_magic.process.visible import in_force
 from gpu_magic.processes.processes import next_step
@@ -60,6 +61,8 @@ def serialize(snapshot: Snapshot) -> tuple[dict[str, Any], list[dict[str, Any]]]
             *([str(snapshot.others)] if snapshot.others else []),
             *_notes_on_ipykernel(),
         ],  # on CUDA_VISIBLE_DEVICES, for example
+        # What other code has set in place of the choice, which the chip also shows; empty: the choice stands.
+        "replaced": "".join(str(note) for note in snapshot.notes if note.flaw is Flaw.REPLACED),
         "allotted": given.text,  # "allotted by Slurm job 123: GPUs 2, 5"
         "launch_devices": _keys(_launch_devices(snapshot)),  # what "reset" chooses, if known
         "hides_devices": snapshot.visible is not UNKNOWN and not all(row.is_visible for row in shown),

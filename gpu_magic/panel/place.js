@@ -1,15 +1,17 @@
 // The chip, and the places that show a panel.
-// The chip: a line with this kernel's GPUs, their memory and CUDA's state. A click opens the panel.
+// The chip: a line with this kernel's GPUs, their memory, CUDA's state, and whether other code has replaced the
+// choice. A click opens the panel.
 class ChipView {
   constructor(store, element, open) {
     this.store = store;
     this.element = element;
     element.classList.add("gm-chip-place");
-    const attributes = { type: "button", lang: "en", title: "Open the panel of the GPUs" };
-    this.button = element.appendChild(make("button", "gm-chip", attributes));
+    this.button = element.appendChild(make("button", "gm-chip", { type: "button", lang: "en" }));
     this.button.addEventListener("click", open);
     this.gpus = this.button.appendChild(make("span"));
     this.state = this.button.appendChild(make("span", "gm-chip-state"));
+    this.replaced = this.button.appendChild(make("span", "gm-chip-state"));
+    this.replaced.dataset.state = "broken";
     this.visibility = new Visibility(element, store, () => null);
     this.timer = setInterval(() => this.show(), 1000); // no message reports a silence
     store.views.add(this);
@@ -24,6 +26,8 @@ class ChipView {
     setText(this.gpus, parts.filter(Boolean).join(" · "));
     setText(this.state, store.isSilent ? "no answer" : stateText(header));
     this.state.dataset.state = store.isSilent ? "unknown" : header.cuda_state;
+    setText(this.replaced, header.replaced && "choice replaced");
+    setAttribute(this.button, "title", header.replaced || "Open the panel of the GPUs");
   }
 
   close() {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,6 +58,19 @@ def test_the_chip_is_there_once_gpu_magic_is_loaded(lab: Lab, app: str) -> None:
     expect(notebook.chip).to_have_text("GPUs 2,1 · 61/160 GiBCUDA started")
     found = Axe().run(notebook.page, ".gm-chip").response["violations"]
     assert not found, found
+
+
+@APPS
+def test_it_tells_that_other_code_has_replaced_the_choice(lab: Lab, app: str) -> None:
+    notebook = open_chip(lab, "%gpus 2,0", "import os; os.environ['CUDA_VISIBLE_DEVICES'] = '1'", app=app)
+    expect(notebook.chip).to_have_text("GPU 1 · 1/80 GiBCUDA not startedchoice replaced")
+    expect(notebook.chip).to_have_attribute("title", re.compile("CUDA_VISIBLE_DEVICES=1 .* %gpus 2,0"))
+    found = Axe().run(notebook.page, ".gm-chip").response["violations"]
+    assert not found, found
+    notebook.chip.screenshot(path=PICTURES / f"{app}-chip-replaced.png")
+    notebook.ask("%gpus 2,0")
+    expect(notebook.chip).to_have_text("GPUs 2,0 · 1/160 GiBCUDA not started")
+    expect(notebook.chip).to_have_attribute("title", "Open the panel of the GPUs")
 
 
 @pytest.mark.nightly

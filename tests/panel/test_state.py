@@ -161,6 +161,17 @@ def test_what_is_chosen_is_said_until_something_else_is(pages: Pages) -> None:
     assert state["header"]["hides_devices"] is True
 
 
+def test_what_other_code_sets_in_place_of_a_choice_is_among_the_notes_and_for_the_chip(pages: Pages) -> None:
+    pages.choose("2,0")
+    assert pages.state["header"]["replaced"] == ""
+    os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+    header = pages.state["header"]
+    assert "CUDA_VISIBLE_DEVICES=1" in header["replaced"]
+    assert header["notes"].count(header["replaced"]) == 1
+    pages.choose("2,0")
+    assert pages.state["header"]["replaced"] == ""
+
+
 def test_a_wider_mask_than_was_given_is_refused() -> None:
     with simulate("4xA100-80GB", mask="1,2") as machine:
         pages = Pages(machine)
