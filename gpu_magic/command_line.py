@@ -227,7 +227,7 @@ def _launch(words: Sequence[str]) -> int:
     _start(task)
     is_chosen = options.gpus is not None or options.count is not None or variables_now().name_gpus
     about_gpus = gpu_notes(task.devices, "To choose GPUs, add --gpus", is_chosen=is_chosen)
-    for note in filter(None, (task.simulation, *about_gpus)):
+    for note in (*task.notes, *about_gpus):
         print(note, file=sys.stderr)
     lines = RankLines(sys.stdout, has_ranks=len(task.outputs) > 1)
     for pieces in task.follow(cut=False):

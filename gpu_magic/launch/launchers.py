@@ -17,12 +17,14 @@ import re
 import shlex
 import shutil
 import sys
+from importlib.machinery import PathFinder
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.processes import read_python_line
 from gpu_magic.errors import LaunchError
+from gpu_magic.launch.fronts import mpi_options, read_front
 from gpu_magic.launch.process import free_ports
 from gpu_magic.process.mask import NAMES
 from gpu_magic.process.watch import cuda_watch
@@ -43,35 +45,13 @@ _PACKAGES = {
     "accelerate-launch": "accelerate",
     "deepspeed": "deepspeed",
 }
-# Programs that run the command behind them, each with its options that have a value. The second ones look for
-# the command in an environment of their own, and all of these but uvx have the word `run` before it.
-_WRAPPERS = {
-    "env": "-u --unset -C --chdir",
-    "ionice": "-c -n -p",
-    "nice": "-n",
-    "nohup": "",
-    "numactl": "-N -m -C -i -p",
-    "setsid": "",
-    "stdbuf": "-i -o -e",
-    "taskset": "",
-    "time": "-f -o",
-    "timeout": "-s -k",
+# The same launchers for `python -m`.
+_MODULES = {
+    "torchrun": "torch.distributed.run",
+    "accelerate": "accelerate.commands.launch",
+    "accelerate-launch": "accelerate.commands.launch",
+    "deepspeed": "deepspeed.launcher.runner",
 }
-_ENVIRONMENTS = {
-    "conda": "-n --name -p --prefix --cwd",
-    "mamba": "-n --name -p --prefix --cwd",
-    "micromamba": "-n --name -p --prefix --cwd",
-    "hatch": "-e --env",
-    "pdm": "-p --project",
-    "pipenv": "",
-    "pixi": "-e --environment --manifest-path",
-    "poetry": "-C --directory -P --project",
-    "rye": "",
-    "uv": "--with --with-editable --with-requirements -p --python --project --directory --env-file --extra "
-    "--group --package --index --default-index",
-    "uvx": "--from --with --with-editable --with-requirements -p --python --index --default-index",
-}
-_WITH_A_WORD = ("taskset", "timeout")  # a mask or a time comes before the command
 
 
 class RankFiles(NamedTuple):
@@ -94,6 +74,7 @@ class Command(NamedTuple):
     start: Sequence[str] = ()  # the program, with the flags that the launch adds
     rank_files: RankFiles | None = None  # None: all ranks write to the launcher's output
     is_elsewhere: bool = False  # a program in front of it, such as `uv run`, finds the launcher
+    note: str = ""  # what the user should know of the program
 
     @property
     def environment(self) -> dict[str, str]:
@@ -136,8 +117,8 @@ def build(command: Command, options: Container[str]) -> Command:  # noqa: C901 -
     """
     if not command.rest:
         raise LaunchError("No command is named. Try torchrun train.py")
-    if behind := _behind(command, options):
-        return behind
+    if found := _build_behind(command, options):
+        return found
     program, *words = command.rest
     first, *more = program.split()[:2] or [""]
     # A whole command in quotes, as after `bash -c`.
@@ -165,59 +146,55 @@ def build(command: Command, options: Container[str]) -> Command:  # noqa: C901 -
                 raise LaunchError(f"accelerate needs a command. Try accelerate launch {words[0]}")
             if program.endswith(".py") and not os.access(Path(command.folder, program), os.X_OK):
                 raise LaunchError(f"{program} needs a launcher. Try torchrun {program}, or python {program}")
-    return command._replace(start=[_find_program(program, command.folder)], rest=words)
+    path = _find_program(program, command.folder)
+    return command._replace(start=[path], rest=words, note=_note_on_python(program, path))
 
 
-def _behind(command: Command, options: Container[str]) -> Command | None:
-    """Return a launcher's command behind programs that run it, such as `uv run`. None: another command.
+def _build_behind(command: Command, options: Container[str]) -> Command | None:
+    """Return a launcher's or Python's command behind programs that run it, such as `uv run`.
 
-    It raises LaunchError if `env` would change a variable that names GPUs, whatever the command is.
+    None: it is another command. It raises LaunchError if a program would replace the chosen GPUs.
     """
-    words, place, is_elsewhere = list(command.rest), 0, False
-    while place < len(words) and (name := Path(words[place]).name) in _WRAPPERS | _ENVIRONMENTS:
-        before, place = place, _after_wrapper(words, place, name)
-        if name == "env":
-            _check_variables(words[before + 1 : place])
-        is_elsewhere |= name in _ENVIRONMENTS
-    if not words[:place] or not words[place:] or not _is_launcher(words[place:]):
+    words, gpus = list(command.rest), len(command.gpus)
+    front = read_front(words)
+    place, is_elsewhere, added = front.place, front.is_elsewhere, list[str]()
+    if front.is_mpi:
+        place += 1
+        while place < len(words) and not _is_python(words[place]) and not _is_launcher(words[place:]):
+            place += 1
+        added = mpi_options(words[front.place : place], gpus)
+    elif not place:
+        place, is_elsewhere = _find_launcher(words, command.folder), True
+    if not 0 < place < len(words):
         return None
+    if not _is_launcher(words[place:]):
+        if is_elsewhere or not _is_python(words[place]):
+            return None
+    elif front.is_mpi:
+        launcher, mpi = Path(words[place]).name, words[front.place]
+        raise LaunchError(
+            f"{mpi} would start {launcher} several times. Omit {mpi}, because {launcher} starts the processes"
+        )
     path = _find_program(words[0], command.folder)
     found = build(command._replace(rest=words[place:], is_elsewhere=is_elsewhere), options)
-    return found._replace(start=[path, *words[1:place], *found.start])
+    return found._replace(start=[path, *words[1:place], *added, *found.start])
 
 
-def _after_wrapper(words: Sequence[str], place: int, name: str) -> int:
-    """Return the place of the command that the program at a place runs. The words' end if it runs none."""
-    with_value = (_WRAPPERS | _ENVIRONMENTS)[name].split()
-    is_run = name in _WRAPPERS or name == "uvx"
-    has_word = name not in _WITH_A_WORD
-    place += 1
-    while place < len(words):
-        word = words[place]
-        if word.startswith("-"):
-            place += word in with_value
-        elif not is_run:
-            if word != "run":
-                return len(words)
-            is_run = True
-        elif not has_word:
-            has_word = True
-        elif name != "env" or "=" not in word:
-            break
-        place += 1
-    return place
+def _find_launcher(words: Sequence[str], folder: str) -> int:
+    """Return the place of a launcher with a script behind an unknown program, such as a profiler. 0: none.
+
+    The name of a launcher can also be the value of an option: `run --launcher torchrun`.
+    """
+    if _is_python(words[0]) or _is_launcher(words):
+        return 0
+    place = next((place for place in range(1, len(words)) if _is_launcher(words[place:])), 0)
+    may_be_value = words[place - 1].startswith("-") and words[place - 1] != "--"
+    has_script = any(word.endswith(".py") and _is_file(folder, word) for word in words[place:])
+    return place if has_script and not may_be_value else 0
 
 
-def _check_variables(words: Sequence[str]) -> None:
-    """Raise LaunchError if these words of `env` change a variable that names GPUs."""
-    for word, following in pairwise([*words, ""]):
-        unset = following if word in ("-u", "--unset") else word.removeprefix("--unset=").removeprefix("-u")
-        name = word.partition("=")[0] if "=" in word and not word.startswith("-") else unset
-        if name in NAMES or word in ("-", "-i", "--ignore-environment"):
-            shown = f"{word} {following}" if unset is following else word
-            raise LaunchError(
-                f"env {shown} would replace the chosen GPUs. Omit it, and name GPUs with --gpus"
-            )
+def _is_python(word: str) -> bool:
+    return bool(_PYTHON.fullmatch(Path(word).name))
 
 
 def _is_launcher(words: Sequence[str]) -> bool:
@@ -263,7 +240,10 @@ def _with_launcher(
         _check_script(command.folder, program[0])
     program_path = start[0] if command.is_elsewhere else _find_program(start[0], command.folder)
     files = None if _typed(launcher.logs, flags) else launcher.files
-    found = command._replace(start=[program_path, *start[1:]], rest=[*flags, *program], rank_files=files)
+    note = "" if command.is_elsewhere else _note_on_python(start[0], program_path)
+    found = command._replace(
+        start=[program_path, *start[1:]], rest=[*flags, *program], rank_files=files, note=note
+    )
     return launcher.add(found, flags)
 
 
@@ -418,6 +398,7 @@ _LAUNCHERS = {
     "torch.distributed.run": _TORCHRUN,
     "torch.distributed.launch": _TORCHRUN,
     "accelerate.commands.launch": _ACCELERATE,
+    "deepspeed.launcher.runner": _DEEPSPEED,
 }
 
 
@@ -442,3 +423,39 @@ def _find_program(name: str, folder: str) -> str:
     close = difflib.get_close_matches(name, [*_PACKAGES, "python"], n=1, cutoff=0.7)
     hint = f". Did you mean {close[0]}?" if close else ", or it is not on PATH."
     raise LaunchError(f"There is no program {name} here{hint}")
+
+
+def _note_on_python(typed: str, path: str) -> str:
+    """Return a note if a program on PATH or a script runs another Python. Else an empty text.
+
+    It raises LaunchError if that Python does not exist, as after a virtual environment was moved.
+    """
+    name, is_script = Path(typed).name, typed.endswith(".py")
+    python = "" if typed in ("python", "python3") else _python_of(path)
+    module, advice = _MODULES.get(name, ""), ""
+    if is_script or (module and PathFinder.find_spec(_PACKAGES[name])):
+        advice = f" To use this Python: python {typed if is_script else f'-m {module}'}"
+    elif module:
+        advice = f" To have {name} in this Python: pip install {_PACKAGES[name]}"
+    if python and not os.path.exists(python):  # noqa: PTH110 - a name that no file can have is no error
+        raise LaunchError(f"{path} needs {python}, which does not exist.{advice}")
+    is_meant = os.sep in typed and not is_script
+    if not python or is_meant or Path(python).parent.samefile(Path(sys.executable).parent):
+        return ""
+    return f"{typed} runs {python}, not this Python.{advice}"
+
+
+def _python_of(script: str) -> str:
+    """Return the path of the Python that the first line of a script names. Empty: there is none."""
+    try:
+        with open(script, "rb") as file:  # noqa: PTH123
+            first, second, *_ = [*file.read(1024).decode(errors="replace").split("\n", 2), "", ""]
+    except OSError:
+        return ""
+    words = first[2:].split() if first.startswith("#!") else []
+    if match := re.match(r"""'''exec' ([^"\s]+|"[^"]+") """, second):  # pip's form of a long or spaced path
+        words = [match[1].strip('"')]
+    if words and Path(words[0]).name == "env":
+        names = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        words = [path for name in names[:1] if (path := shutil.which(name))]
+    return words[0] if words and _is_python(words[0]) else ""

@@ -185,7 +185,7 @@ def _print_notes(task: Task, options: SimpleNamespace, line: str) -> None:
     """Print who else uses the GPUs of a command, and which of its words are passed literally."""
     is_chosen = options.gpus is not None or options.count is not None or variables_now().name_gpus
     about_gpus = gpu_notes(task.devices, "To choose GPUs, add --gpus", is_chosen=is_chosen)
-    for note in filter(None, (task.simulation, *about_gpus, *_literals(task, options, line))):
+    for note in (*task.notes, *about_gpus, *_literals(task, options, line)):
         print(note)
 
 

@@ -98,8 +98,12 @@ class Task(BackgroundTask):
                 if value is not None
             ]
             lines.append(" ".join([*variables, shlex.join(command.words)]))
-        lines += [f"# {self.simulation}"] if self.simulation else []
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"# {note}" for note in self.notes)])
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know of the command: a sentence each."""
+        return list(dict.fromkeys(filter(None, [self.simulation, *(one.note for one in self._commands)])))
 
     @property
     def folder(self) -> str:

@@ -167,13 +167,125 @@ def test_a_variable_that_would_replace_the_gpus_is_refused_before_any_command(uv
         "uv run --with deepspeed python show.py",
         "uv add deepspeed",
         "uv run accelerate config",
+        "echo --launcher torchrun show.py",
+        "echo torchrun 1",
         "env LAUNCHER=torchrun python show.py",
     ],
 )
 def test_words_of_other_commands_are_no_launchers(uv: Path, typed: str) -> None:
     line = shell_lines("--gpus", "3,1", *typed.split())
-    assert f"{typed.partition(' ')[2]}\n" in line
+    assert f"{typed.split(maxsplit=2)[2]}\n" in line
     assert "PET_" not in line
+
+
+def test_python_behind_another_program_is_this_python(uv: Path) -> None:
+    """Unless that program finds a Python of its own."""
+    (uv / "bin/mpirun").symlink_to("/bin/true")
+    for before in ("nohup", "timeout 1h", "mpirun -np 2"):
+        line = shell_lines("--gpus", "3,1", *before.split(), "python", "show.py")
+        assert line.splitlines()[0].endswith(f" {sys.executable} show.py")
+    assert "run python show.py\n" in shell_lines("--gpus", "3,1", "uv", "run", "python", "show.py")
+    with pytest.raises(LaunchError, match="There is no script"):
+        shell_lines("--gpus", "3,1", "nohup", "python", "other.py")
+
+
+@pytest.mark.parametrize(
+    "before", ["uv tool run", "uvx", "pipx run --spec torch", "profile -o out", "profile -f --"]
+)
+def test_a_launcher_behind_a_program_of_any_kind(uv: Path, before: str) -> None:
+    for name in ("uvx", "pipx", "profile"):
+        (uv / "bin" / name).symlink_to(uv / "bin/uv")
+    line = shell_lines("--gpus", "3,1", *before.split(), "torchrun", "show.py")
+    assert " PET_NPROC_PER_NODE=2 " in line
+    assert f"/bin/{before} torchrun show.py\n" in line
+
+
+@pytest.mark.parametrize(
+    ("typed", "has"),
+    [
+        ("mpirun", "mpirun -n 2 "),
+        ("nohup mpiexec.hydra --oversubscribe", "mpiexec.hydra --oversubscribe -n 2 "),
+        ("mpirun -np 4", "mpirun -np 4 "),
+        ("mpirun -H a,b", "mpirun -H a,b "),
+    ],
+)
+def test_mpi_starts_a_process_for_each_gpu_unless_it_is_told(uv: Path, typed: str, has: str) -> None:
+    for name in ("mpirun", "mpiexec.hydra"):
+        (uv / "bin" / name).symlink_to("/bin/true")
+    line = shell_lines("--gpus", "3,1", *typed.split(), "python", "show.py")
+    assert f"{has}{sys.executable} show.py\n" in line
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "mpirun -np 2 torchrun show.py",
+        "mpirun -np 2 python -m torch.distributed.run show.py",
+        "mpirun -x CUDA_VISIBLE_DEVICES=1 true",
+        "mpiexec -genv CUDA_VISIBLE_DEVICES 1 true",
+        "srun -n 2 python show.py",
+        "nohup srun true",
+        "sudo python show.py",
+    ],
+)
+def test_programs_that_would_replace_the_gpus_or_the_ranks_are_refused(uv: Path, typed: str) -> None:
+    for name in ("mpirun", "mpiexec", "srun", "sudo"):
+        (uv / "bin" / name).symlink_to("/bin/true")
+    with pytest.raises(LaunchError, match="Omit"):
+        shell_lines("--gpus", "3,1", *typed.split())
+    assert "mpirun -x CUDA_VISIBLE_DEVICES true" in shell_lines(
+        *"mpirun -x CUDA_VISIBLE_DEVICES true".split()
+    )
+
+
+@pytest.fixture
+def other_python(uv: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put another Python and its programs on PATH. This Python has no programs beside it."""
+    real = Path(sys.executable).resolve()
+    for folder in ("this", "bin"):
+        (uv / folder).mkdir(exist_ok=True)
+        (uv / folder / "python3").symlink_to(real)
+    monkeypatch.setattr(sys, "executable", str(uv / "this/python3"))
+    firsts = {
+        "torchrun": f"#!{uv}/bin/python3",
+        "accelerate": f"""#!/bin/sh\n'''exec' "{uv}/bin/python3" "$0" "$@" """,
+        "show.py": "#!/usr/bin/env python3",
+        "vllm": f"#!{uv}/this/python3",
+        "deepspeed": "#!/usr/bin/env bash",
+    }
+    for name, first in firsts.items():
+        (uv / "bin" / name).write_text(f"{first}\n")
+        (uv / "bin" / name).chmod(0o755)
+    return uv
+
+
+@pytest.mark.parametrize(
+    ("typed", "named", "advice"),
+    [
+        ("torchrun show.py", "torchrun", "-m torch.distributed.run"),
+        ("nohup torchrun show.py", "torchrun", "-m torch.distributed.run"),
+        ("accelerate launch show.py", "accelerate", "-m accelerate.commands.launch"),
+        ("bin/show.py", "bin/show.py", "bin/show.py"),
+        ("vllm serve", "", ""),  # this Python's
+        ("deepspeed show.py", "", ""),  # which Python it runs is unknown
+        ("bin/torchrun show.py", "", ""),  # it is meant
+        ("uv run torchrun show.py", "", ""),
+        ("python show.py", "", ""),
+    ],
+)
+def test_a_program_of_another_python_is_named(
+    other_python: Path, typed: str, named: str, advice: str
+) -> None:
+    note = f"# {named} runs {other_python}/bin/python3, not this Python. To use this Python: python {advice}"
+    assert shell_lines("--gpus", "3,1", *typed.split()).splitlines()[2:] == [note] * bool(named)
+
+
+def test_a_launcher_whose_python_is_gone_is_refused(other_python: Path) -> None:
+    (other_python / "bin/python3").unlink()
+    with pytest.raises(
+        LaunchError, match=r"/bin/python3, which does not exist\. To use this Python: python -m"
+    ):
+        shell_lines("--gpus", "3,1", "torchrun", "show.py")
 
 
 def test_the_value_of_an_option_is_no_launcher(uv: Path) -> None:

@@ -1,0 +1,132 @@
+"""The programs in front of a command that run it, such as `nohup`, `uv run` and `mpirun`."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpu_magic.errors import LaunchError
+from gpu_magic.process.mask import NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Front", "mpi_options", "read_front"]
+
+# Programs that run the command behind them, each with its options that have a value. The second ones look for
+# the command in an environment of their own, and all of these but uvx have the word `run` before it.
+_WRAPPERS = {
+    "env": "-u --unset -C --chdir",
+    "ionice": "-c -n -p",
+    "nice": "-n",
+    "nohup": "",
+    "numactl": "-N -m -C -i -p",
+    "setsid": "",
+    "stdbuf": "-i -o -e",
+    "taskset": "",
+    "time": "-f -o",
+    "timeout": "-s -k",
+}
+_ENVIRONMENTS = {
+    "conda": "-n --name -p --prefix --cwd",
+    "mamba": "-n --name -p --prefix --cwd",
+    "micromamba": "-n --name -p --prefix -r --root-prefix --cwd",
+    "hatch": "-e --env",
+    "pdm": "-p --project",
+    "pipenv": "",
+    "pipx": "--spec --python --pip-args --index-url -i",
+    "pixi": "-e --environment --manifest-path",
+    "poetry": "-C --directory -P --project",
+    "rye": "",
+    "uv": "--with --with-editable --with-requirements -p --python --project --directory --env-file --extra "
+    "--group --package --index --default-index",
+    "uvx": "--from --with --with-editable --with-requirements -p --python --index --default-index",
+}
+_WITH_A_WORD = ("taskset", "timeout")  # a mask or a time comes before the command
+# They start several processes, with the variables of the launch (Open MPI 5.0, MPICH 5.0).
+_MPI = re.compile(r"(mpirun|mpiexec|orterun|prterun)(\.\w+)?")
+_MPI_COUNTS = frozenset(
+    "-n -np --np -c -N -npernode --npernode -ppn -perhost --map-by -map-by -H -host --host -hosts -hostfile "
+    "--hostfile -machinefile --machinefile -f -configfile --app :".split()
+)
+# They replace or remove the variables that name GPUs. Slurm sets these for each step of a job.
+_REPLACING = {
+    "srun": "srun gives its tasks the GPUs of the job, not the chosen ones. Omit srun, or type !srun",
+    "sudo": "sudo removes the variables that name the chosen GPUs. Omit sudo",
+}
+
+
+class Front(NamedTuple):
+    """What stands in front of a command."""
+
+    place: int  # of the command, or of the MPI program that runs it
+    is_elsewhere: bool  # whether a program in front finds the command in an environment of its own
+    is_mpi: bool
+
+
+def read_front(words: Sequence[str]) -> Front:
+    """Return what stands in front of a command.
+
+    It raises LaunchError if a program in front would change a variable that names GPUs.
+    """
+    place, is_elsewhere = 0, False
+    while place < len(words) and (name := Path(words[place]).name) in _WRAPPERS | _ENVIRONMENTS:
+        before, place = place, _after_wrapper(words, place, name)
+        if name == "env":
+            _check_variables(words[before + 1 : place])
+        is_elsewhere |= name in _ENVIRONMENTS
+    name, *after = [Path(words[place]).name, *words[place + 1 :]] if words[place:] else [""]
+    if name in _REPLACING and not (name == "sudo" and {"-E", "--preserve-env"} & {*after[:1]}):
+        raise LaunchError(_REPLACING[name])
+    return Front(place, is_elsewhere, bool(_MPI.fullmatch(name)))
+
+
+def mpi_options(words: Sequence[str], gpus: int) -> list[str]:
+    """Return what to add to the words of `mpirun` in front of Python: a process for each GPU, or nothing.
+
+    It raises LaunchError if they change a variable that names GPUs.
+    """
+    for option, following in pairwise([*words, ""]):
+        name, equals, _ = following.partition("=")
+        if name in NAMES and (option in ("-env", "-genv") or (option == "-x" and equals)):
+            raise _replaces(f"{words[0]} {option} {following}")
+    counts = (word.partition("=")[0] for word in words)
+    return [] if _MPI_COUNTS.intersection(counts) else ["-n", str(gpus)]
+
+
+def _after_wrapper(words: Sequence[str], place: int, name: str) -> int:
+    """Return the place of the command that the program at a place runs. The words' end if it runs none."""
+    with_value = (_WRAPPERS | _ENVIRONMENTS)[name].split()
+    is_run = name in _WRAPPERS or name == "uvx"
+    has_word = name not in _WITH_A_WORD
+    place += 1
+    while place < len(words):
+        word = words[place]
+        if word.startswith("-"):
+            place += word in with_value
+        elif not is_run:
+            if word != "run" and (name, word) != ("uv", "tool"):
+                return len(words)
+            is_run = word == "run"
+        elif not has_word:
+            has_word = True
+        elif name != "env" or "=" not in word:
+            break
+        place += 1
+    return place
+
+
+def _check_variables(words: Sequence[str]) -> None:
+    """Raise LaunchError if these words of `env` change a variable that names GPUs."""
+    for word, following in pairwise([*words, ""]):
+        unset = following if word in ("-u", "--unset") else word.removeprefix("--unset=").removeprefix("-u")
+        name = word.partition("=")[0] if "=" in word and not word.startswith("-") else unset
+        if name in NAMES or word in ("-", "-i", "--ignore-environment"):
+            shown = f"{word} {following}" if unset is following else word
+            raise _replaces(f"env {shown}")
+
+
+def _replaces(what: str) -> LaunchError:
+    return LaunchError(f"{what} would replace the chosen GPUs. Omit it, and name GPUs with --gpus")
