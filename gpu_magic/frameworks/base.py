@@ -33,19 +33,27 @@ __all__ = [
 # "Tried to allocate 20.00 GiB." (PyTorch 2.13, c10/cuda/CUDACachingAllocator.cpp), "trying to allocate
 # 8589934592 bytes" (XLA), "Out of memory allocating 1,024 bytes" (CuPy 13).
 _WANTED = r"allocat(?:e|ing) ([0-9][0-9,]{0,30}(?:\.[0-9]{1,9})?) ?(bytes|KiB|MiB|GiB|TiB)"
-# Messages of CUDA, ROCm and their libraries, in errors of any framework. Some write the names.
+# Messages of CUDA, ROCm and their libraries, in errors of any framework, some as names. The frameworks' own
+# messages are among them, because an error of another process can come as text.
 _NO_MEMORY = (
-    r"(?:CUDA|HIP)(?: driver)? error: out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
-    r"|hipErrorOutOfMemory|(?:CUDA|HIP) error: resource allocation failed"  # cuSPARSE, in PyTorch's words
+    r"\b(?:CUDA|HIP|Cuda|cuda[A-Z]\w*|hip[A-Z]\w*)\b[^\n]{0,40}\bout of memory"  # of PyTorch, NCCL and others
+    r"|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory"
+    r"|(?:CUDA|HIP) error: resource allocation failed"  # cuSPARSE, in PyTorch's words
     r"|(?:CUBLAS|CUSOLVER|CUSPARSE|CUDNN|HIPBLAS|HIPSPARSE)_STATUS_ALLOC_FAILED|[CH](?:U|IP)FFT_ALLOC_FAILED"
-    r"|CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED|Cuda failure (?:\d+ )?'out of memory'"  # NCCL
-    r"|Triton Error \[(?:CUDA|HIP)\]: out of memory"
+    r"|CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED|CURAND_STATUS_ALLOCATION_FAILED"
+    r"|RESOURCE_EXHAUSTED: Out of memory|Out of memory allocating [\d,]+ bytes"  # XLA, CuPy
+    r"|less than desired GPU memory utilization"  # vLLM
 )
 # Messages that have other causes, but usually come from a full GPU: a library cannot allocate its workspace.
 _PERHAPS_NO_MEMORY = (
-    r"(?:CUBLAS|CUSOLVER|CUDNN|HIPBLAS)_STATUS_NOT_INITIALIZED|(?:CUDA|HIP) error: insufficient resources"
-    r"|CUSPARSE_STATUS_INSUFFICIENT_RESOURCES|gpusolverDnCreate\(&handle\) failed"  # the latter is JAX's
+    r"(?:CUBLAS|CUSOLVER|CUDNN|HIPBLAS)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR)|[CH](?:U|IP)FFT_INTERNAL_ERROR"
+    r"|CURAND_STATUS_INITIALIZATION_FAILED|(?:CUDA|HIP) error: insufficient resources"
+    r"|CUSPARSE_STATUS_INSUFFICIENT_RESOURCES|unable to find an engine to execute this computation"  # cuDNN's
+    r"|ncclUnhandledCudaError|unhandled cuda error"
+    r"|gpusolverDnCreate\(&handle\) failed|cuSolver internal error|DNN library initialization failed"  # JAX's
     r"|Dst tensor is not initialized"  # TensorFlow's
+    r"|Failed to allocate memory for requested buffer"  # ONNX Runtime's
+    r"|Engine core initialization failed"  # vLLM's
 )
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 

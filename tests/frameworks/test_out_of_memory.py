@@ -49,6 +49,29 @@ def test_what_was_asked_for_is_read(text: str) -> None:
             "std::bad_alloc: out_of_memory: CUDA error at: device.hpp: cudaErrorMemoryAllocation",
             True,
         ),  # RAPIDS
+        # In a text of another process, without the framework's own error.
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.", True),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes.", True),
+        ("Out of memory allocating 1,024 bytes (allocated so far: 0 bytes).", True),
+        ("CUDA failure 2: out of memory ; GPU=0 ; hostname=a ; expr=cudaMalloc", True),  # ONNX Runtime
+        ("cudaMalloc failed: out of memory", True),
+        ("cuRAND error: CURAND_STATUS_ALLOCATION_FAILED", True),
+        (
+            "Free memory on device (5.6/79.15 GiB) on startup is less than desired GPU memory utilization (0.9, "
+            "71.24 GiB).",
+            True,
+        ),
+        ("cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnCreate(handle)`", False),
+        ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR", False),
+        ("cuFFT error: CUFFT_INTERNAL_ERROR", False),
+        ("GET was unable to find an engine to execute this computation", False),
+        (
+            "ncclUnhandledCudaError: Call to CUDA function failed.\nFailed to CUDA calloc async 608 bytes",
+            False,
+        ),
+        ("FAILED_PRECONDITION: DNN library initialization failed.", False),
+        ("Failed to allocate memory for requested buffer of size 1073741824", False),
+        ("Engine core initialization failed. See root cause above.", False),
         ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", False),
         ("CUDA error: insufficient resources when calling `cusparseSpGEMM_workEstimation(…)`", False),
         ("jaxlib/gpu/solver_handle_pool.cc:37: operation gpusolverDnCreate(&handle) failed", False),
@@ -56,6 +79,8 @@ def test_what_was_asked_for_is_read(text: str) -> None:
         ("CUDA error: device-side assert triggered", None),
         ("out of resource: shared memory, Required: 196608, Hardware limit: 166912", None),  # Triton
         ("std::bad_alloc", None),
+        ("RESOURCE_EXHAUSTED: received message larger than max", None),  # gRPC
+        ("CUDA error: device-side assert triggered\nThe host is not out of memory", None),
     ],
 )
 def test_messages_of_cuda_s_libraries_are_known(text: str, is_certain: bool | None) -> None:
