@@ -280,6 +280,24 @@ def test_an_interrupt_that_comes_as_the_choice_is_made_does_not_say_that_nothing
     assert fresh(code, GPU_MAGIC_SIMULATE="1xA100-80GB", GPU_MAGIC_CLAIMS="off") == "['', '0']\n"
 
 
+def test_an_interrupt_that_comes_as_a_wait_decides_says_that_nothing_was_changed(fresh: Fresh) -> None:
+    code = """
+    import os, signal, sys
+    import gpu_magic
+
+    def interrupt(frame, event, _):
+        if event == "call" and frame.f_code.co_name == "decide":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    sys.setprofile(interrupt)
+    try:
+        gpu_magic.choose("auto", wait="1m")
+    except KeyboardInterrupt as interrupt:
+        print([str(interrupt), os.environ.get("CUDA_VISIBLE_DEVICES")])
+    """
+    assert fresh(code, GPU_MAGIC_SIMULATE="1xA100-80GB", GPU_MAGIC_CLAIMS="off") == f"['{ENDED}', None]\n"
+
+
 def test_ipython_shows_an_interrupted_wait_in_one_line(
     shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
 ) -> None:

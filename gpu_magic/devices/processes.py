@@ -438,6 +438,8 @@ def _has_no_kernel(pid: int, started: int, notebook: str) -> bool:
         line, above = _read(f"/proc/{pid}/cmdline"), list(ancestors_of(pid))
     except OSError:  # it has ended
         return False
+    if not line:  # it has ended, but its parent has not noticed
+        return False
     server = _variable(pid, _SERVER)
     if notebook and (not server.isdigit() or int(server) in above):
         return False  # it can be a kernel of another kind, which its server has started

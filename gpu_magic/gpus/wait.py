@@ -90,6 +90,7 @@ class Wait(Generic[D, T]):
         self._seconds, self._began = seconds, time.monotonic()
         self._pause = paced(_FIRST_PAUSE)
         self._place, self._reservations, self._wants = PlaceInLine(session.access), Reservations(), ""
+        self._is_committing = False  # an interrupt can then come after a change
         self.wanted = self.holders = ""
 
     @property
@@ -114,28 +115,31 @@ class Wait(Generic[D, T]):
 
         It raises ChoiceError if the time is over, or if these GPUs can never be chosen.
         """
-        try:
-            while True:
-                with _changing_nothing():
-                    machine = read_for_auto(self._session)
-                if (outcome := self._look(machine)) is not None:
-                    return outcome
-                with _changing_nothing():
-                    show(self)
-                    time.sleep(self.next_pause())
-        finally:
-            self.leave_line()
+        with self._in_line():
+            while (outcome := self._look(read_for_auto(self._session))) is None:
+                show(self)
+                time.sleep(self.next_pause())
+        return outcome
 
     async def wait_async(self) -> T:
         """Do the same without `show` and without blocking the event loop of the thread."""
-        try:
+        with self._in_line():
             while True:
-                with _changing_nothing():
-                    machine = await asyncio.to_thread(read_for_auto, self._session)
+                machine = await asyncio.to_thread(read_for_auto, self._session)
                 if (outcome := self._look(machine)) is not None:
                     return outcome
-                with _changing_nothing():
-                    await asyncio.sleep(self.next_pause())
+                await asyncio.sleep(self.next_pause())
+
+    @contextmanager
+    def _in_line(self) -> Iterator[None]:
+        """Leave the line after a block. An interrupt before a change says that nothing was changed."""
+        try:
+            yield
+        except (asyncio.CancelledError, KeyboardInterrupt) as end:
+            if not self._is_committing:
+                end.args = ("Waiting was stopped. Nothing was changed.",)
+                show_as(end, f"{type(end).__name__}: {end}")
+            raise
         finally:
             self.leave_line()
 
@@ -183,11 +187,16 @@ class Wait(Generic[D, T]):
 
     def _pick(self, see: Callable[[], Inventory]) -> T:
         """Decide and commit on the machine that `see` returns while no other process picks."""
+
+        def pick() -> T:
+            decision = self._decide(self._options, see())
+            self._is_committing = True
+            return self._commit(decision)
+
         try:
-            return self._session.claims.pick_in_turn(
-                lambda: self._commit(self._decide(self._options, see())), waits=False
-            )
+            return self._session.claims.pick_in_turn(pick, waits=False)
         except ChoiceError as error:
+            self._is_committing = False
             if not isinstance(error, NotFreeError):
                 log_refusal(error)
             raise
@@ -204,17 +213,6 @@ class Wait(Generic[D, T]):
         self.wanted, self.holders = wanted, holders
         if holders:
             self._place.join(self._wants)
-
-
-@contextmanager
-def _changing_nothing() -> Iterator[None]:
-    """Give an interrupt or a cancellation in a block the message that nothing was changed."""
-    try:
-        yield
-    except (asyncio.CancelledError, KeyboardInterrupt) as end:
-        end.args = ("Waiting was stopped. Nothing was changed.",)
-        show_as(end, f"{type(end).__name__}: {end}")
-        raise
 
 
 class Waiting(Wait["Decision", "Choice"]):

@@ -314,17 +314,20 @@ def end_process(
         %gpu_cluster. Nothing was sent.
 
     """
-    found = [which] if isinstance(which, OwnProcess) else my_processes().find_all(which)
+    there = my_processes()
+    found = [which] if isinstance(which, OwnProcess) else there.find_all(which)
     for own in found:
-        _check(own.pid, own.started, kill=kill)
-    if confirm and not confirm(f"{'Kill' if kill else 'End'} {listed(map(str, found))}?"):
-        return None
+        _check(there, own.pid, own.started, kill=kill)
+    if confirm:
+        if not confirm(f"{'Kill' if kill else 'End'} {listed(map(str, found))}?"):
+            return None
+        there = my_processes()  # the answer can have taken long
     if len(found) == 1:
-        return send(found[0].pid, found[0].started, kill=kill, patience=_PATIENCE)
+        return _send(there, found[0].pid, found[0].started, kill=kill, patience=_PATIENCE)
     until = time.monotonic() + _PATIENCE
     for own in found:
         if start_of(own.pid) == own.started:  # the end of a worker can end others
-            send(own.pid, own.started, kill=kill)
+            _send(there, own.pid, own.started, kill=kill)
     while (is_left := any(start_of(own.pid) == own.started for own in found)) and time.monotonic() < until:
         time.sleep(_BETWEEN_LOOKS)
     return not is_left
@@ -340,14 +343,21 @@ def next_step(process: GpuProcess) -> str:
     return "end" if asked_at is None else "kill" if time.monotonic() - asked_at >= _PATIENCE else "wait"
 
 
-def send(pid: int, started: int | Unknown, *, kill: bool, patience: float = 0.0) -> bool:
+def send(pid: int, started: int | Unknown, *, kill: bool) -> None:
+    """Send TERM or KILL to the process with this start, and do not wait."""
+    _send(my_processes(), pid, started, kill=kill)
+
+
+def _send(
+    there: OwnProcesses, pid: int, started: int | Unknown, *, kill: bool, patience: float = 0.0
+) -> bool:
     """Send TERM or KILL to the process with this start. Return whether it ends within `patience` seconds."""
     try:
         if not _CAN_END:
             raise OSError  # noqa: TRY301 - as an older Linux would
         # The descriptor stays with one process, so `_check` and the signal concern the same process.
         with open(os.pidfd_open(pid), "rb", 0) as process:  # noqa: PTH123
-            _check(pid, started, kill=kill)
+            _check(there, pid, started, kill=kill)
             signal.pidfd_send_signal(process.fileno(), signal.SIGKILL if kill else signal.SIGTERM)
             _asked.setdefault((pid, started), time.monotonic())
             waiting = select.poll()  # not `select`, which accepts no descriptor above 1023
@@ -364,9 +374,8 @@ def send(pid: int, started: int | Unknown, *, kill: bool, patience: float = 0.0)
         raise
 
 
-def _check(pid: int, started: int | Unknown, *, kill: bool) -> None:
+def _check(there: OwnProcesses, pid: int, started: int | Unknown, *, kill: bool) -> None:
     """Raise ProcessError if the process that has this PID now must not get the signal."""
-    there = my_processes()
     own, now = there.find(pid), read_process(pid)
     if now.started is UNKNOWN and not there.simulated:
         raise ProcessError(f"Process {pid} has already ended.")

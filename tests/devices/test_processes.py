@@ -321,6 +321,11 @@ def test_workers_of_a_kernel_are_told_from_it_and_from_those_of_one_that_has_end
             ended = subprocess.Popen(["true"])
             ended.wait()
             assert not starter_has_ended(other._replace(pid=ended.pid))  # it ends while it is looked at
+            if not (pid := os.fork()):
+                os._exit(0)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            assert not starter_has_ended(forked._replace(pid=pid))  # its parent has not noticed its end
+            os.waitpid(pid, 0)
 
 
 def test_a_kernel_whose_notebook_is_unknown_is_named_by_its_folder(tmp_path: Path) -> None:
