@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import sys
+from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +26,7 @@ from gpu_magic.public import public
 from gpu_magic.text import bytes_text, listed, printable, size_text, text_table
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from gpu_magic.devices.model import GpuProcess
     from gpu_magic.frameworks.base import Framework, MemoryPool, OutOfMemory
@@ -47,9 +48,7 @@ __all__ = [
 
 _MAX_NAMES = 8  # in a line
 _FULL = 1 << 28  # bytes that are free. The handle and the workspaces of a library of CUDA do not fit
-_TRACEBACK = "the last error's traceback"
 _IN_GRAPHS = "in graphs (grad_fn)"
-_RESULT = "the result of {}"
 _OUTPUT = re.compile(r"_{1,3}|_\d+")
 
 
@@ -290,8 +289,9 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
         lines = [f"Would drop {drops}." if drops else "No output and no traceback holds GPU memory."]
     else:
         lines = [f"Dropped {drops}."] if drops else []
+        drop = {name: kept.drop for name, kept in _kept_by(shell).items()} if dropped else {}
         for name in dropped:
-            _drop(shell, name)
+            drop[name]()
         gc.collect()
         notes = list(map(_empty_cache, imported()))
         machine = LazySnapshot()  # the figures have changed
@@ -363,9 +363,7 @@ def _held(shell: Any, device: LogicalDevice | None = None) -> _Held:
     names, budget, ours = shell.user_ns, Budget(), dict["Hashable", int]()
     ends: dict[str, list[tuple[Framework, Any]]] = {}  # the last nodes of graphs, by variable
     has_pools = bool(_pools())
-    outputs: dict[str, object] = {_TRACEBACK: getattr(sys, "last_value", None)}
-    outputs |= {f"Out[{number}]": value for number, value in names.get("_oh", {}).items()}
-    outputs |= {_RESULT.format(task.name): task.result for task in tasks if not task.is_running}
+    outputs = {name: kept.value for name, kept in _kept_by(shell).items()}
 
     def count(
         found: dict[str, int], name: str, holdings: Mapping[Hashable, Holding], known: set[Hashable]
@@ -401,21 +399,43 @@ def _held(shell: Any, device: LogicalDevice | None = None) -> _Held:
     return _Held(held, dropped, graphs, total, budget.unfinished)
 
 
-def _drop(shell: Any, name: str) -> None:
-    """Delete an output, the last error or a task's result, everywhere Python and IPython keep it."""
-    last = shell.last_execution_result
+class _Kept(NamedTuple):
+    """A value that IPython or a task keeps, and a function that deletes it everywhere they keep it."""
+
+    value: object
+    drop: Callable[[], None]  # which does not keep the value
+
+
+def _kept_by(shell: Any) -> dict[str, _Kept]:
+    """Return the last error, the outputs and the results of ended tasks, by what they are called."""
+    found = {
+        "the last error's traceback": _Kept(getattr(sys, "last_value", None), partial(_drop_error, shell))
+    }
+    for number, value in shell.user_ns.get("_oh", {}).items():
+        found[f"Out[{number}]"] = _Kept(value, partial(_drop_output, shell, number))
     for task in tasks:
-        if name == _RESULT.format(task.name):
-            task.result = None
-            return
-    if name == _TRACEBACK:  # `last_exc` since Python 3.12. %debug and %tb then have no error
-        for attribute in ("last_type", "last_value", "last_traceback", "last_exc"):
-            vars(sys).pop(attribute, None)
-        if last is not None:
-            last.error_in_exec = last.error_before_exec = None
-        shell.InteractiveTB.tb = shell.InteractiveTB.pdb = None
-        return
-    value = shell.user_ns["_oh"].pop(int(name[4:-1]))
+        if not task.is_running:
+            found[f"the result of {task.name}"] = _Kept(task.result, partial(setattr, task, "result", None))
+    return found
+
+
+def _drop_error(shell: Any) -> None:
+    """Delete the last error. %debug and %tb then have none."""
+    for attribute in (
+        "last_type",
+        "last_value",
+        "last_traceback",
+        "last_exc",
+    ):  # `last_exc` since Python 3.12
+        vars(sys).pop(attribute, None)
+    if (last := shell.last_execution_result) is not None:
+        last.error_in_exec = last.error_before_exec = None
+    shell.InteractiveTB.tb = shell.InteractiveTB.pdb = None
+
+
+def _drop_output(shell: Any, number: int) -> None:
+    """Delete an output."""
+    value, last = shell.user_ns["_oh"].pop(number), shell.last_execution_result
     # `user_ns_hidden` also has values, for example that of _4.
     for names in (shell.user_ns, shell.user_ns_hidden, vars(shell.displayhook)):
         for key in [key for key, other in names.items() if other is value and _OUTPUT.fullmatch(key)]:
