@@ -226,8 +226,9 @@ def _report(plan: Plan, *, is_dry: bool) -> list[str]:
         rows.append((one.name, what, size, way))
     table = text_table([""] * 4, rows, right={2})
     size, device = size_text(plan.nbytes), plan.device_text
-    if not any(variable.arrays for variable in plan.variables):
-        return [*table, f"Everything is already on {device}."]
+    if not any(one.arrays for one in plan.variables):
+        says_more = any(one.numpy or not one.has_arrays for one in plan.variables)
+        return [*(table if says_more else []), f"Everything is already on {device}."]
     if not is_dry:
         return [*table, f"{size} moved to {device}."]
     free = plan.free

@@ -200,7 +200,7 @@ def test_a_dry_run_starts_no_framework(run: Runner) -> None:
             *("", "CPU:0"),
         ],
         "all": [
-            ["t  EagerTensor    already on cpu", "Everything is already on the CPU."],
+            ["Everything is already on the CPU."],
             *(f"{CPU}t: {NO_CUDA}\n", "CPU:0"),
         ],
     }

@@ -69,7 +69,7 @@ def test_there_and_back(run: Run, shell: InteractiveShell) -> None:
     assert new is not pair
     assert batch["x"] is batch["rows"][0] is new[0] is new[1]
     assert batch["x"].ordinal == 1
-    assert f"Everything is already on {GPU.format(1)}." in run("%to_gpu batch --device 1")
+    assert run("%to_gpu batch --device 1")[0] == f"Everything is already on {GPU.format(1)}."
     assert run("%to_cpu batch pair")[-1] == "1.0 MiB moved to the CPU."
 
 
