@@ -21,7 +21,7 @@ class Cause(enum.Enum):
     )
     NO_LIBRARY = (
         "No GPU can be read because NVML is missing (libnvidia-ml.so.1 of the NVIDIA driver)",
-        "In a container with a GPU, NVIDIA_DRIVER_CAPABILITIES=compute,utility adds it.",
+        "%gpu_doctor shows why.",  # no GPU, no driver, or a container without one of the two
     )
     NO_FIGURES = (  # but the GPUs are known without NVML
         "NVML is missing (libnvidia-ml.so.1), so figures and processes are unknown",
