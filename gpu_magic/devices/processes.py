@@ -47,6 +47,7 @@ __all__ = [
     "owner_name",
     "parent_of",
     "pids_are_local",
+    "program_text",
     "read_process",
     "read_python_line",
     "start_of",
@@ -238,6 +239,13 @@ def ended_text(process: GpuProcess, device: Device) -> str:
     """Return a sentence, without its full stop, for a process that the driver lists and that has ended."""
     memory = "it" if process.memory is UNKNOWN else f"{bytes_text(process.memory)} of it"
     return f"Process {process.pid} has ended, but the driver still lists {memory} on {device.label}"
+
+
+def program_text(process: GpuProcess) -> str:
+    """Return the name of the script or the program of a process, or `process 4711` if it is unknown."""
+    if process.name is UNKNOWN:
+        return f"process {process.pid}{' (ended)' * process.has_ended}"
+    return process.name
 
 
 def pids_are_local() -> bool:
@@ -535,9 +543,7 @@ class ProcessNames:
             return f"{KERNEL} in {name_text(self._paths.get(process.folder) or process.folder)}"
         if process.is_worker and notebook:
             return f"worker of {notebook}"
-        if process.name is UNKNOWN:
-            return f"process {process.pid}{' (ended)' * process.has_ended}"
-        return process.name
+        return program_text(process)
 
     def notebook(self, process: GpuProcess) -> str:
         """Return the notebook of a kernel, or of a process that a kernel started. Empty if there is none."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.model import UNKNOWN, Gpu, idle_text
+from gpu_magic.devices.processes import program_text
 from gpu_magic.errors import ChoiceError
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.target import LogicalDevice
@@ -191,8 +192,6 @@ def detail_of(device: Device) -> dict[str, Any]:
 
 def _process(process: GpuProcess) -> dict[str, Any]:
     """Return a process as pages show it. An unknown text is empty."""
-    ended = " (ended)" * process.has_ended
-    name = f"process {process.pid}{ended}" if process.name is UNKNOWN else process.name
     folder, _, file = process.notebook.rpartition("/") if process.is_kernel else ("", "", "")
     age = "" if process.age is UNKNOWN else age_text(process.age)
     whose = "this kernel" if process.pid == os.getpid() else "started by this kernel"
@@ -201,7 +200,7 @@ def _process(process: GpuProcess) -> dict[str, Any]:
         # This distinguishes it from a later process with the same PID.
         "started": None if process.started is UNKNOWN else process.started,
         # The notebook of one of the user's own kernels, else the script or the program.
-        "title": shortened(file, _LONGEST_PATH) or printable(name),
+        "title": shortened(file, _LONGEST_PATH) or printable(program_text(process)),
         "folder": _path_text(folder or process.folder),  # of that notebook, or of a kernel without one
         # The notebook that started another of the user's own programs.
         "notebook": "" if process.is_kernel else _path_text(process.notebook),
