@@ -67,7 +67,10 @@ _VSCODE = "__vsc_ipynb_file__"  # VS Code gives its kernels the path as a variab
 _PIECE, _MOST_PIECES = 16 << 10, 64  # bytes of a read, and the most reads: 1 MiB of an environment
 _ONLY_FORKED = 0x40  # a flag in /proc/PID/stat: it still has the program of its parent (PF_FORKNOEXEC)
 # Programs of Python that run the user's script in their own process.
-_RUNNERS = {"pdb", "ipdb", "cProfile", "profile", "trace", "debugpy", "pydevd", "pydevd.py", "coverage"}
+_RUNNERS = frozenset(
+    "pdb ipdb ipdb3 pudb pudb3 debugpy pydevd pydevd.py ipython ipython3 IPython "
+    "cProfile profile trace coverage kernprof memory_profiler scalene viztracer".split()
+)
 # What starts the workers of multiprocessing and of loky (CPython 3.14, joblib 1.5).
 _WORKERS = ("multiprocessing.spawn", "multiprocessing.forkserver", "loky.backend.popen_loky")
 _MOST_ANCESTORS = 64  # limits the work for a long chain of processes

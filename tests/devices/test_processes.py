@@ -232,6 +232,11 @@ def test_a_program_of_python_s_is_named_by_what_it_runs(arguments: list[str], na
     [
         (["-m", "cProfile", "-o", "out.prof", "train.py"], "train.py"),
         (["-m", "cProfile", "-m", "train"], "train"),
+        (["-m", "IPython", "--no-banner", "train.py"], "train.py"),
+        (
+            ["-m", "IPython", "--no-banner", "-c", "print(1, flush=True); import time; time.sleep(600)"],
+            "IPython",
+        ),
         # VS Code
         (
             ["/ext/debugpy/../debugpy", "--connect", "127.0.0.1:5", "--configure-qt", "none", "train.py"],
