@@ -278,7 +278,7 @@ def _take_effect(session: Session, decision: Decision) -> Selection:
         if note and is_claimed and selection.known:
             selection = selection._replace(notes=(*selection.notes, note))
         if is_new:
-            session.chosen = asked
+            session.chosen, session.followed = asked, None  # what changes this choice is news
     return selection
 
 

@@ -53,6 +53,13 @@ def test_each_change_is_told(machine: Machine, typed: Typed) -> None:
     assert typed(f"os.environ['{MASK}'] = '2,0'").text == ""  # as it was
 
 
+def test_a_cell_that_chooses_and_is_changed_tells_it_each_time_it_is_run(
+    machine: Machine, typed: Typed
+) -> None:
+    for _ in range(2):
+        assert BACK in typed(f"import os\n%gpus 2,0\nos.environ['{MASK}'] = '1'").text
+
+
 def test_what_the_table_shows_is_what_cuda_reads(machine: Machine, typed: Typed) -> None:
     typed("import os\n%gpus 2,0")
     typed(f"os.putenv('{MASK}', '3')")
