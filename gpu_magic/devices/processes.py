@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -415,16 +415,21 @@ def notebook_here() -> str:
 def with_notebooks(machine: Inventory) -> Inventory:
     """Return the machine with the notebooks of kernels that only the kernels themselves know.
 
-    Nothing outside tells the notebook of a kernel of VS Code. So it is taken from a claim of the kernel.
+    Nothing outside tells the notebook of a kernel of VS Code. So it is taken from a claim of the kernel, also
+    for the processes that the kernel has started.
     """
     claims = [claim for device in machine.devices for claim in device.status.claims if claim.is_same_user]
-    known = {claim.pid: claim.notebook for claim in claims}
+    # A script's claim has the name of the script.
+    known = {claim.pid: claim.notebook for claim in claims if claim.notebook.endswith(".ipynb")}
+    known |= {os.getpid(): here} if (here := notebook_here()) else {}
+    parent = cache(parent_of)  # many processes have the same ancestors
 
     def named(process: GpuProcess) -> GpuProcess:
-        if process.notebook or not process.is_kernel or process.is_same_user is not True:
+        if process.notebook or process.is_same_user is not True or not known:
             return process
-        here = notebook_here() if process.pid == os.getpid() else known.get(process.pid, "")
-        return process._replace(notebook=here)
+        above = () if process.is_kernel else ancestors_of(process.pid, parent)
+        kernel = next((pid for pid in (process.pid, *above) if pid in known), None)
+        return process if kernel is None else process._replace(notebook=known[kernel])
 
     return _with_each(machine, named)
 
@@ -433,14 +438,27 @@ def starter_has_ended(process: GpuProcess) -> bool:
     """Return whether the kernel that has started a process of this user has ended. False if that is unknown.
 
     It has ended if no older kernel has the process's command line, which a forked process shares, or its
-    notebook. This looks at all processes, so ask it only about those of this user on GPUs.
+    notebook. The starter of another worker has ended if the worker's parent is in another session. This can
+    look at all processes, so ask it only about those of this user on GPUs.
     """
-    is_forked = process.is_worker and _is_only_forked(process.pid)
-    if process.is_kernel or process.started is UNKNOWN or not (is_forked or process.notebook):
+    if process.is_kernel or process.started is UNKNOWN or not (process.is_worker or process.notebook):
         return False
-    call = partial(_has_no_kernel, process.pid, process.started, "" if is_forked else process.notebook)
+    call = partial(_starter_has_ended, process.pid, process.started, process.notebook)
     (answer,) = _in_time([(("kernel of", process.pid), call)])
     return answer is True
+
+
+def _starter_has_ended(pid: int, started: int, notebook: str) -> bool:
+    try:
+        arguments = _read(f"/proc/{pid}/cmdline").decode("utf-8", "replace").split("\0")
+    except OSError:  # it has ended
+        return False
+    is_forked = _python_program(arguments[1:]) == KERNEL
+    if is_forked or notebook:
+        return _has_no_kernel(pid, started, "" if is_forked else notebook)
+    # A worker is in the session of its starter, and then has a parent that is not.
+    session, session_above = _stat_of(pid, 3), _stat_of(parent_of(pid), 3)
+    return UNKNOWN not in (session, session_above) and session not in (pid, session_above)
 
 
 def _has_no_kernel(pid: int, started: int, notebook: str) -> bool:

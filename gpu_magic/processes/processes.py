@@ -106,7 +106,7 @@ class OwnProcess(NamedTuple):
     is_kernel
         Whether it is a kernel.
     is_left_over
-        Whether the kernel that has started it has ended.
+        Whether the kernel or the script that has started it has ended.
 
     """
 
@@ -205,9 +205,10 @@ class OwnProcesses(list[OwnProcess]):
             title.append("None of your processes uses or claims a GPU.")
         ended = [own for own in self if not (own.how_to_end or self.simulated)]
         for own in sorted(ended, key=lambda one: not one.is_left_over)[:1]:
-            alike = [one for one in ended if one.is_left_over and one.name == own.name]
-            what = f"each {own.name}" if alike[1:] else own.name
-            title.append(f"To end {what}: %gpu_ps end {own.name if alike[1:] else own.pid}")
+            alike = [one for one in self if one.name == own.name]
+            has_more = len(alike) > 1 and all(one.is_left_over for one in alike)
+            what = f"each {own.name}" if has_more else own.name
+            title.append(f"To end {what}: %gpu_ps end {own.name if has_more else own.pid}")
         return printable(" · ".join(title))
 
     def _rows(self) -> list[tuple[str, ...]]:
@@ -271,7 +272,11 @@ def _own_process(
     manager = _find_manager(process) or Manager("another kernel" if process.is_kernel else started)
     is_left_over = process.is_this_process is not True and starter_has_ended(process)
     if is_left_over:
-        manager = Manager(f"{started}, whose kernel has ended" if process.notebook else "left by a kernel")
+        manager = Manager(
+            f"{started}, whose kernel has ended"
+            if process.notebook
+            else "started by a process that has ended"
+        )
     return OwnProcess(
         process.pid,
         names.name(process),

@@ -333,6 +333,48 @@ def test_workers_of_a_kernel_are_told_from_it_and_from_those_of_one_that_has_end
             os.waitpid(pid, 0)
 
 
+STARTS_WORKERS = """
+import multiprocessing, time
+if __name__ == "__main__":
+    for method in ("spawn", "forkserver"):
+        worker = multiprocessing.get_context(method).Process(target=time.sleep, args=(600,))
+        worker.start()
+        print(worker.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_workers_of_a_script_are_left_over_once_it_has_ended(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(STARTS_WORKERS)
+    variables = {name: value for name, value in os.environ.items() if name != "JPY_SESSION_NAME"}
+    with subprocess.Popen(
+        [sys.executable, tmp_path / "train.py"],
+        stdout=subprocess.PIPE,
+        env=variables,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        spawned, of_server = (int(process.stdout.readline()) for _ in range(2))
+        until(lambda: {read_process(pid).is_worker for pid in (spawned, of_server)} == {True})
+        assert not any(starter_has_ended(read_process(pid)) for pid in (spawned, of_server))
+        process.kill()
+        process.wait()
+        try:
+            until(lambda: starter_has_ended(read_process(spawned)))
+        finally:
+            os.kill(spawned, signal.SIGKILL)
+
+
+def test_what_a_kernel_of_unknown_notebook_has_started_is_named_by_its_claim(tmp_path: Path) -> None:
+    with running(WAITS, tmp_path / "train.py") as child:
+        process = replace(read_process(child.pid), notebook="")
+        for notebook, named in (("a.ipynb", "a.ipynb"), ("train.py", "")):  # a script's claim has its name
+            claim = Claim("maria", 0.0, os.getpid(), notebook, is_same_user=True)
+            machine = Inventory((Gpu(0, "GPU-0", status=GpuStatus(processes=(process,), claims=(claim,))),))
+            found = with_notebooks(machine)[0].status.processes
+            assert found == (replace(process, notebook=named),)
+
+
 def test_a_kernel_whose_notebook_is_unknown_is_named_by_its_folder(tmp_path: Path) -> None:
     (tmp_path / "ipykernel_launcher.py").write_text(WAITS)
     (tmp_path / "work").mkdir()
