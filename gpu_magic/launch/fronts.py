@@ -13,7 +13,7 @@ from gpu_magic.process.mask import NAMES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Front", "mpi_options", "read_front"]
+__all__ = ["MODULE_FLAGS", "Front", "mpi_options", "read_front"]
 
 # Programs that run the command behind them, each with its options that have a value. The second ones look for
 # the command in an environment of their own, and all of these but uvx have the word `run` before it.
@@ -44,6 +44,7 @@ _ENVIRONMENTS = {
     "--group --package --index --default-index",
     "uvx": "--from --with --with-editable --with-requirements -p --python --index --default-index",
 }
+MODULE_FLAGS = ("-m", "--module")  # of `uv run`: a module comes in place of a command
 _WITH_A_WORD = ("taskset", "timeout")  # a mask or a time comes before the command
 # They start several processes, with the variables of the launch (Open MPI 5.0, MPICH 5.0).
 _MPI = re.compile(r"(mpirun|mpiexec|orterun|prterun)(\.\w+)?")
@@ -104,6 +105,8 @@ def _after_wrapper(words: Sequence[str], place: int, name: str) -> int:
     place += 1
     while place < len(words):
         word = words[place]
+        if name == "uv" and is_run and word in MODULE_FLAGS:
+            break
         if word.startswith("-"):
             place += word in with_value
         elif not is_run:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.processes import read_python_line
 from gpu_magic.errors import LaunchError
-from gpu_magic.launch.fronts import mpi_options, read_front
+from gpu_magic.launch.fronts import MODULE_FLAGS, mpi_options, read_front
 from gpu_magic.launch.process import free_ports
 from gpu_magic.process.mask import NAMES
 from gpu_magic.process.watch import cuda_watch
@@ -130,6 +130,8 @@ def build(command: Command, options: Container[str]) -> Command:  # noqa: C901 -
             return _with_launcher(_ACCELERATE, command, [program, "launch"], flags, options)
         case ["torchrun" | "accelerate-launch" | "deepspeed" as name, *flags]:
             return _with_launcher(_LAUNCHERS[name], command, [program], flags, options)
+        case [flag, module, *flags] if flag in MODULE_FLAGS and module in _LAUNCHERS:
+            return _with_launcher(_LAUNCHERS[module], command, [flag, module], flags, options)
         case [name, *_] if _PYTHON.fullmatch(name):
             line = read_python_line(words)
             flags, rest = words[: line.options], words[line.options :]
@@ -202,6 +204,8 @@ def _is_launcher(words: Sequence[str]) -> bool:
     name, after = Path(words[0]).name, words[1:]
     if name == "accelerate":
         return after[:1] == ["launch"]
+    if name in MODULE_FLAGS:
+        return bool(after) and after[0] in _LAUNCHERS
     line = read_python_line(after) if _PYTHON.fullmatch(name) else None
     return name in _PACKAGES or (line is not None and line.kind == "module" and line.name in _LAUNCHERS)
 

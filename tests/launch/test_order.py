@@ -143,6 +143,13 @@ def test_a_launcher_behind_a_program_that_runs_it(uv: Path, before: str) -> None
     assert ("uv" in before) == (" run python -m deepspeed" in deepspeed)
 
 
+def test_a_launcher_that_uv_runs_as_a_module(uv: Path) -> None:
+    line = shell_lines("--gpus", "3,1", *"uv run --with x -m torch.distributed.run show.py".split())
+    assert "PET_NPROC_PER_NODE=2 " in line
+    assert "/bin/uv run --with x -m torch.distributed.run show.py\n" in line
+    assert "PET_" not in shell_lines("--gpus", "3,1", *"uv run -m package -m torch.distributed.run".split())
+
+
 def test_a_variable_that_would_replace_the_gpus_is_refused_before_any_command(uv: Path) -> None:
     for words in (
         "env CUDA_VISIBLE_DEVICES=1 python show.py",
