@@ -24,7 +24,7 @@ from gpu_magic.cluster.calls import Failure, call, forget, keep
 from gpu_magic.cluster.cluster import OUTPUT_SECONDS, about, capitalized, current_cluster
 from gpu_magic.cluster.pickling import NotPickled, pickled
 from gpu_magic.errors import CallFailed, ClusterError, show_as
-from gpu_magic.gpus.request import Everything, Named, parse
+from gpu_magic.gpus.request import Named, Word, parse
 from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.text import listed, printable, shortened
 
@@ -73,7 +73,7 @@ def _numbers_with(cluster: Cluster, gpus: str) -> list[int]:
 def _engines_with(cluster: Cluster, request: Request, gpus: str) -> list[int]:
     devices = [(number, device) for number, engine in cluster.engines.items() for device in engine.devices]
     found: set[int] = set()
-    names = ["all" if isinstance(request, Everything) else gpus.lower()]
+    names = ["all" if request is Word.ALL else gpus.lower()]
     if isinstance(request, Named):
         names = list(map(str, request.identifiers))
     for name in names:

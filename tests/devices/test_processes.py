@@ -367,12 +367,12 @@ def test_workers_of_a_script_are_left_over_once_it_has_ended(tmp_path: Path) -> 
 
 def test_what_a_kernel_of_unknown_notebook_has_started_is_named_by_its_claim(tmp_path: Path) -> None:
     with running(WAITS, tmp_path / "train.py") as child:
-        process = replace(read_process(child.pid), notebook="")
+        process = read_process(child.pid)._replace(notebook="")
         for notebook, named in (("a.ipynb", "a.ipynb"), ("train.py", "")):  # a script's claim has its name
             claim = Claim("maria", 0.0, os.getpid(), notebook, is_same_user=True)
             machine = Inventory((Gpu(0, "GPU-0", status=GpuStatus(processes=(process,), claims=(claim,))),))
             found = with_notebooks(machine)[0].status.processes
-            assert found == (replace(process, notebook=named),)
+            assert found == (process._replace(notebook=named),)
 
 
 def test_a_kernel_whose_notebook_is_unknown_is_named_by_its_folder(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pynvml
@@ -92,7 +91,7 @@ def test_the_workers_that_a_kernel_has_left_are_found_together() -> None:
     assert own.find_all("train.ipynb") == own.find_all("worker of train.ipynb") == workers
     assert repr(own).startswith("To end each worker of train.ipynb: %gpu_ps end worker of train.ipynb\n")
     assert own.find_all(11) == [workers[0]]
-    alive = replace(workers[0], pid=13, is_left_over=False)  # of the same name
+    alive = workers[0]._replace(pid=13, is_left_over=False)  # of the same name
     assert repr(OwnProcesses([*workers, alive], [], "")).startswith(
         "To end worker of train.ipynb: %gpu_ps end 11\n"
     )
