@@ -85,6 +85,10 @@ PRIVATE = {
         "1.15",
         "an Accelerator of an earlier call of gpu_magic.map stays in its engine",
     ),
+    "bitsandbytes.functional:_convert_weight_packed_for_cpu_inverse": (
+        "0.50",
+        "%to_gpu refuses a 4-bit weight that has run on the CPU and is packed for it",
+    ),
     "ipykernel.comm:BaseComm._reply_subshell_for": (
         "7.4",
         "messages of a page can be lost after another page has ended",

@@ -217,6 +217,7 @@ class Tensors(Copies):
         old, nbytes = tensor.data, self._memory_of(tensor)
         self._undo.callback(_put_back_tensor, tensor, old, before)
         is_kept = tensor.is_leaf and (tensor.requires_grad or isinstance(tensor, self._torch.nn.Parameter))
+        _unpack(tensor)
         with self._torch.set_grad_enabled(not is_kept):  # the copy of a computed tensor joins the graph
             moved = tensor.to(self._device)
         if not is_kept:
@@ -406,6 +407,23 @@ def _restore(before: Sequence[tuple[Any, dict[str, Any]]]) -> None:
 def _put_back_tensor(tensor: Any, data: Any, before: Sequence[tuple[Any, dict[str, Any]]]) -> None:
     tensor.data = data
     _restore(before)
+
+
+def _unpack(tensor: Any) -> None:
+    """Unpack a 4-bit weight that a forward pass on the CPU has packed for it.
+
+    On another device, its numbers would be wrong. Its own `cuda` also unpacks it, but its own `to` does not
+    (bitsandbytes 0.50).
+    """
+    state = vars(tensor).get("quant_state")
+    if not getattr(state, "packing_format_for_cpu", False):
+        return
+    unpacked = private("bitsandbytes.functional:_convert_weight_packed_for_cpu_inverse")
+    if unpacked is None:
+        raise PlacementError(
+            "The 4-bit weights were packed for the CPU when they ran there. Load the model again."
+        )
+    tensor.data, tensor.quant_state = unpacked(tensor.data, state)
 
 
 def _no_data(tensor: Any) -> str:

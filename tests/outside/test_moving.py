@@ -201,6 +201,44 @@ def test_what_a_weight_s_own_to_has_changed_is_undone():
     return [*found, devices_reached(inner), torch.equal(outputs(inner), right)]
 
 
+@gives([*[[True, True, ["npu:1"], True]] * 3, ["no", True, True], "Load the model again", True], on="npu")
+def test_a_weight_that_is_packed_for_the_cpu_is_unpacked():
+    """The layer packs it in a forward pass on some CPUs. Of its own methods, `cuda` unpacks it, but not `to`."""
+
+    def packed(**options):
+        torch.manual_seed(0)
+        layer = four_bit(**options).to("cpu")
+        weight = layer.weight
+        weight.data, state = bnb.functional._convert_weight_packed_for_cpu(weight.data, weight.quant_state)
+        return layer, state
+
+    found = []
+    for options in ({}, {"compress_statistics": False}, {"quant_storage": torch.bfloat16}):
+        layer, state = packed(**options)
+        torch.manual_seed(0)
+        right = outputs(four_bit(**options).to("npu:0"))
+        weight = to_gpu(net(layer), 1)[0].weight
+        is_kept = weight.quant_state is state is layer.quant_state
+        held = [weight, vars(state)]
+        is_right = torch.allclose(outputs(layer), right, atol=0.05)
+        found.append([is_kept, not state.packing_format_for_cpu, devices_reached(held), is_right])
+
+    class Failing(nn.Sequential):
+        def _apply(self, *_args, **_options):
+            raise RuntimeError("no")
+
+    layer, state = packed()
+    data, before = layer.weight.data, dict(vars(state))
+
+    def is_as_before():
+        return torch.equal(layer.weight, data) and vars(state) == before
+
+    failed = str(placement_error(to_gpu, Failing(layer), 1))[-2:]
+    found.append([failed, is_as_before(), layer.weight.device.type == "cpu"])
+    del bnb.functional._convert_weight_packed_for_cpu_inverse  # as in another version
+    return [*found, str(placement_error(to_gpu, layer, 1)).split(". ")[1], is_as_before()]
+
+
 REMOVE = "First type: accelerate.hooks.remove_hook_from_module(model, recurse=True)"
 ON_TWO = f"Hooks of accelerate run this Sequential on npu:0 and npu:1. {REMOVE}"
 OFFLOADED = (
