@@ -239,12 +239,14 @@ def parts_of_torch(obj: Any, to: LogicalDevice | None, stays: set[int]) -> Compo
         return Components(inner, lambda _, new: kind(new[0], obj.batch_sizes, *new[1:]), in_place=False)
     if issubclass(kind, torch.optim.Optimizer) and to is not None and to.kind != "cpu":
         # As in `Optimizer.load_state_dict` (PyTorch 2.13). If neither capturable nor fused is set, optimizers
-        # such as Adam refuse a step count that is not on the CPU. Learning rates also stay.
+        # such as Adam refuse a step count that is not on the CPU. Learning rates and the other options also
+        # stay. What an optimizer computes in its groups moves.
+        options = getattr(obj, "defaults", {}).keys()
         for group in obj.param_groups:
             if not (group.get("capturable") or group.get("fused")):
                 states = [obj.state[one] for one in group["params"] if one in obj.state]
                 stays.update(id(state.get("step")) for state in states if isinstance(state, dict))
-                stays.update(id(value) for name, value in group.items() if name != "params")
+                stays.update(id(group[name]) for name in group.keys() & options)
         # The driver moves the paged states of bitsandbytes, whose own `Optimizer8bit.to_gpu` leaves them.
         found = [one for state in obj.state.values() if isinstance(state, dict) for one in state.values()]
         stays.update(id(one) for one in found if getattr(one, "is_paged", False))

@@ -346,6 +346,7 @@ def adam(**options):
         "optimizer first": ["cpu", "cpu", "pretend:0"],
         "rate first": ["cpu", "cpu", "pretend:0"],
         "capturable": ["pretend:0"] * 3,
+        "computed": ["cpu", "cpu", "pretend:0", "pretend:0"],
         "plain tensor": [True, ["pretend:0", "pretend:0"], 24],
     }
 )
@@ -368,6 +369,16 @@ def test_optimizers():
     to_gpu([model, optimizer], 0)
     of_all = [*state.values(), optimizer.param_groups[0]["lr"]]
     found["capturable"] = [one.device for one in of_all]  # Adam keeps all on the GPU then
+    model, optimizer = adam(lr=torch.tensor(0.1), foreach=False)
+    group = optimizer.param_groups[
+        0
+    ]  # in which Prodigy, for example, keeps what it computes from the gradients
+    group.update(weight_decay=torch.tensor(0.0), numerator=torch.tensor(1.0), history=[torch.ones(2)])
+    to_gpu([model, optimizer], 0)
+    model(torch.ones(2, 3, device="pretend:0")).sum().backward()
+    optimizer.step()
+    of_all = group["lr"], group["weight_decay"], group["numerator"], *group["history"]
+    found["computed"] = [one.device for one in of_all]
     x = torch.ones(3, requires_grad=True)  # a plain tensor, which is replaced once it needs no gradient
     optimizer = torch.optim.Adam([x])
     x.sum().backward()
