@@ -239,10 +239,11 @@ class Walker:
             if known[0] is None:
                 self._plain.add(cls)
         node, parts = known
+        is_left_out = obj is self._skipped or id(obj) in self.stays or _is_of_process(obj, node)
+        if node is None or is_left_out:
+            return None, None
         if node is _FOREIGN:
             return self._read_foreign(obj, cls, is_closed=parts is None)
-        if node is None or obj is self._skipped or id(obj) in self.stays:
-            return None, None
         reason = ""
         if node is _OWN_TO:
             return Node("self-moving", self._torch, arrays=tensors_of(obj)), None
@@ -337,6 +338,12 @@ class Walker:
             return None, None
         is_more = is_more or has_to or inner._has_opaque or bool(budget.unfinished)
         return (_FOREIGN, None) if is_more else (_DATA, stored_attributes(obj))
+
+
+def _is_of_process(obj: Any, node: Node | None) -> bool:
+    """Return whether another package's object is the one that its class keeps, so part of no variable."""
+    is_foreign = node is _DATA or node is _FOREIGN
+    return is_foreign and any(one is obj for base in type(obj).__mro__ for one in vars(base).values())
 
 
 def tensors_of(tensor: Any) -> list[Any]:

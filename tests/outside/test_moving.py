@@ -378,6 +378,23 @@ def test_training_goes_on_after_a_move():
     return found
 
 
+@gives([1, ["npu:1"], ["cpu"]], on="npu")
+def test_what_a_package_keeps_for_the_whole_process_is_no_variable_s():
+    """All optimizers of bitsandbytes refer to one manager, which keeps each of its stable embeddings."""
+
+    def trained():
+        model = nn.Sequential(bnb.nn.StableEmbedding(WIDTH, WIDTH), nn.Linear(WIDTH, 1))
+        optimizer = bnb.optim.AdamW8bit(model.parameters(), min_8bit_size=WIDTH)
+        model(torch.arange(WIDTH)).sum().backward()
+        optimizer.step()
+        return model, optimizer
+
+    (model, optimizer), (_, other) = trained(), trained()
+    space = {"model": model, "optimizer": optimizer, "other": other}
+    lines = [one for one in move_variables(space, (), "model optimizer", device="1") if "→" not in one]
+    return [len(lines), [*devices_of(optimizer)], [*devices_of(other)]]
+
+
 @gives(["cpu", "npu:1", "npu:1"], on="npu")
 def test_states_that_the_driver_moves_stay():
     """Those of bitsandbytes' paged optimizers: `get_paged` gives such tensors."""
