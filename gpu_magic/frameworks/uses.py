@@ -45,6 +45,10 @@ class Evidence:
             _refers_to(other, package, len(sys.modules), is_whole=not is_importing(other)) for other in others
         )
 
+    def has_named(self, package: str) -> bool:
+        """Return whether the code itself names a package, or an object of it."""
+        return package in self._packages
+
     def has_text(self, text: str) -> bool:
         """Return whether the code has a text as a constant: the "cuda:0" of `x.to("cuda:0")`."""
         return any(text in _constants_of(code) for code in self._code())

@@ -5,6 +5,7 @@ docs/how-to/other-libraries.md has a row for each. Sources:
 - transformers 5.24: `TrainingArguments._setup_devices` names cuda:0 and makes it current. It counts all
   visible GPUs, over which `Trainer` spreads the model (`DataParallel`). `Pipeline` moves its model to GPU 0.
 - safetensors 0.8: `load_file(..., device="cuda")` is cuda:0, whatever the current device is.
+- peft 0.21: `PeftModel.from_pretrained` reads an adapter to cuda:0, and copies it to the model.
 - lightning 2.6: `CUDAAccelerator` counts the visible GPUs, and makes the first one current.
 - xgboost: `device="cuda"` is CUDA's current device, and `cuda:1` another one.
 """
@@ -28,6 +29,7 @@ __all__ = ["elsewhere_text"]
 
 # Each library by its module: what it does, and the argument that names cuda:{} to it.
 _LIBRARIES = {
+    "peft": ("PEFT reads adapters to cuda:0 first", 'from_pretrained(torch_device="cuda:{}")'),
     "transformers": ("transformers' Trainer and pipeline pick GPUs themselves", "pipeline(device={})"),
     "lightning": ("Lightning's Trainer picks GPUs itself", "Trainer(devices=[{}])"),
     "pytorch_lightning": ("Lightning's Trainer picks GPUs itself", "Trainer(devices=[{}])"),
@@ -49,13 +51,15 @@ def elsewhere_text(
     did += [f"made {current} the current device"] if current else []
     if not did:
         return ""
-    known = (how for module, how in _LIBRARIES.items() if module in sys.modules and module in evidence)
-    who, argument = next(known, ("", ""))
+    loaded = [module for module in _LIBRARIES if module in sys.modules]
+    known = [module for module in loaded if evidence.has_named(module)]
+    known = known or [module for module in loaded if module in evidence][:1]  # by another package
     wanted, gpu = devices[0], physical(devices[0], machine)
     if wanted.kind == "cpu":
         choice = "%gpus none"
     else:
         choice = f"%gpus {gpu.number_text}" if gpu else "choose one GPU with %gpus"
-    ways = f"{argument.format(wanted.index)}, or {choice}" if argument else choice
-    reason = f" {who}." if who else ""
-    return f"Code here {' and '.join(did)}.{reason} To keep it on {wanted}: {ways} before CUDA starts."
+    reasons = "".join(f" {_LIBRARIES[module][0]}." for module in known)
+    arguments = "".join(f"{_LIBRARIES[module][1].format(wanted.index)}, " for module in known)
+    ways = f"{arguments}or {choice}" if arguments else choice
+    return f"Code here {' and '.join(did)}.{reasons} To keep it on {wanted}: {ways} before CUDA starts."

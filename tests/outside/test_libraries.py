@@ -10,11 +10,12 @@ from tests.programs.runner import ELSEWHERE, gives
 
 if ELSEWHERE:
     import accelerate  # noqa: F401 - once for all functions
+    import peft  # noqa: F401
     import torch  # noqa: F401
     import transformers  # noqa: F401
 
 SETUP = """
-import accelerate, logging, pathlib, tempfile, torch, transformers, warnings
+import accelerate, logging, pathlib, peft, tempfile, torch, transformers, warnings
 from safetensors.torch import load_file, save_file
 logging.disable(logging.WARNING)
 warnings.simplefilter("ignore")
@@ -35,6 +36,11 @@ arguments = lambda: transformers.TrainingArguments(
 def trained(model):
     transformers.Trainer(model=model, args=arguments(), train_dataset=data).train()
     return model.device
+adapter = tempfile.mkdtemp()
+peft.get_peft_model(bert(config), peft.LoraConfig(target_modules=["query"])).save_pretrained(adapter)
+def adapted(**options):
+    model = peft.PeftModel.from_pretrained(bert(config), adapter, **options)
+    return {str(one.device) for one in model.parameters()}
 def prepared():
     accelerate.state.AcceleratorState._reset_state(True)
     model, loader = accelerate.Accelerator().prepare(
@@ -57,21 +63,30 @@ ROWS = {
     "arguments().device": ("npu:0", True),
     "trained(bert(config))": ("npu:0", True),
     "*prepared()": ("npu:1", False),
+    "*adapted()": ("npu:1", True),  # which it loads on npu:0 first
+    "*adapted(torch_device='npu:1')": ("npu:1", False),
     "load_file(f'{folder}/a.safetensors')['a'].device": ("cpu", False),
     "load_file(f'{folder}/a.safetensors', device='npu')['a'].device": ("npu:0", True),
     "load_file(f'{folder}/a.safetensors', device='npu:1')['a'].device": ("npu:1", False),
 }
 
 
-@gives({code: list(row) for code, row in ROWS.items()}, on="npu")
+# The arguments that a line names: those of all libraries that the code names
+ADVICE = {"adapted(), 0": ["torch_device", "pipeline(device=1)"], "arguments(), 0": ["pipeline(device=1)"]}
+
+
+@gives({code: list(row) for code, row in ROWS.items()} | ADVICE, on="npu")
 def test_where_a_library_s_objects_are_and_that_another_device_is_told():
     shell = shell_with_magics()
     shell.run_cell(SETUP).raise_error()
     found = {}
-    for code in ROWS:
+    for code in [*ROWS, *ADVICE]:
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
             shell.run_cell(f"%%on_gpu 1\nkept = {code.removeprefix('*')}").raise_error()
+        if code in ADVICE:
+            found[code] = [one for one in ("torch_device", "pipeline(device=1)") if one in out.getvalue()]
+            continue
         kept = shell.user_ns["kept"]
         found[code] = [*map(str, kept if code[0] == "*" else [kept]), "Code here" in out.getvalue()]
     return found
