@@ -287,8 +287,11 @@ class Framework(ABC):
         """Return why objects of this type cannot move, and what to do, as a sentence. Empty if they can."""
         return ""
 
-    def bound(self, obj: Any) -> str:
-        """Return why an object cannot move, if others of its type can, and what to do. Or empty."""
+    def bound(self, obj: Any, name: str = "", whole: Any = None) -> str:
+        """Return why an object cannot move, if others of its type can, and what to do. Or empty.
+
+        `name` is the expression for `whole`, which is the object or leads to it.
+        """
         return ""
 
     def origin(self, array: Any, device: LogicalDevice) -> str:

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FRAMEWORK", "type_and_shape"]
 
-# How to remove hooks that run a module on devices of their own, by the package of the hooks.
-_REMOVE_HOOKS = {
-    "accelerate": "First type: accelerate.hooks.remove_hook_from_module(model, recurse=True)",
-}
 # Raised by PyTorch before 2.9, and by accelerators that do not count memory.
 _NOT_COUNTED = (AttributeError, RuntimeError)
 
@@ -171,7 +167,7 @@ class PyTorch(Framework):
             )
         return ""
 
-    def bound(self, obj: Any) -> str:
+    def bound(self, obj: Any, name: str = "", whole: Any = None) -> str:
         """Return why a module cannot move that hooks run on devices of their own, as a sentence."""
         kind = sys.modules["torch"].nn.Module
         if not isinstance(obj, kind) or not execution_devices(obj)[0]:
@@ -183,7 +179,7 @@ class PyTorch(Framework):
         offloaded = ", with weights offloaded to the CPU or a disk" if is_offloaded else ""
         return (
             f"Hooks of {package} run this {type(obj).__name__} on {listed(sorted(names))}{offloaded}. "
-            + _REMOVE_HOOKS.get(package, "Create it again on the other device.")
+            + _without_hooks(package, obj, name, whole)
         )
 
     def _name_of_any(self, device: Any) -> str:
@@ -351,6 +347,25 @@ def _logical_device(device: Any) -> LogicalDevice:
 def _say_not_counted(kind: str, error: Exception) -> None:
     text = f"PyTorch {sys.modules['torch'].__version__} does not count its memory on {kind} ({error})"
     warn_once(("PyTorch's memory", kind), f"{text}, so it is not shown. Update PyTorch.")
+
+
+def _without_hooks(package: str, module: Any, name: str, whole: Any) -> str:
+    """Return how to remove a package's hooks from a module, to which a variable leads."""
+    if package != "accelerate":
+        return "Create it again on the other device."
+    if name and callable(getattr(type(whole), "remove_all_hooks", None)):  # a pipeline of diffusers
+        return f"First type: {name}.remove_all_hooks()"
+    kind = sys.modules["torch"].nn.Module
+    if isinstance(whole, dict):
+        parts = [(f"{name}[{key!r}]", one) for key, one in whole.items()]
+    elif isinstance(whole, list | tuple):
+        parts = [(f"{name}[{index}]", one) for index, one in enumerate(whole)]
+    else:
+        parts = [(f"{name}.{key}", one) for key, one in getattr(whole, "__dict__", {}).items()]
+    models = [(name, whole), *parts] if name else []
+    found = (path for path, one in models if isinstance(one, kind) and module in kind.modules(one))
+    model = next(found, "model")
+    return f"First type: import accelerate; accelerate.hooks.remove_hook_from_module({model}, recurse=True)"
 
 
 def type_and_shape(tensor: Any) -> str:

@@ -125,7 +125,8 @@ class Plan:
                 elif node.kind == "unmovable":
                     held = holdings_of([obj])
                     if not held or self._elsewhere(held):
-                        raise PlacementError(node.reason)
+                        bound = node.framework and node.framework.bound(obj, name, variable.value)
+                        raise PlacementError(bound or node.reason)
                     variable.has_arrays = True
         found = self._by_framework(variable, walker.arrays[known:])
         for framework, obj, arrays in objects:

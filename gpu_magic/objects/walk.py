@@ -250,7 +250,7 @@ class Walker:
         if self._moves and node.kind == "composite" and node.framework is not None:
             reason = node.framework.bound(obj)
         if reason:
-            return Node("unmovable", reason=reason), None
+            return Node("unmovable", node.framework, reason), None
         components = None if parts is None else parts(obj)
         if node is _KEEPER:
             if not self._moves:

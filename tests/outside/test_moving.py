@@ -239,7 +239,7 @@ def test_a_weight_that_is_packed_for_the_cpu_is_unpacked():
     return [*found, str(placement_error(to_gpu, layer, 1)).split(". ")[1], is_as_before()]
 
 
-REMOVE = "First type: accelerate.hooks.remove_hook_from_module(model, recurse=True)"
+REMOVE = "First type: import accelerate; accelerate.hooks.remove_hook_from_module(model, recurse=True)"
 ON_TWO = f"Hooks of accelerate run this Sequential on npu:0 and npu:1. {REMOVE}"
 OFFLOADED = (
     f"Hooks of accelerate run this Sequential on npu:0, with weights offloaded to the CPU or a disk. {REMOVE}"
@@ -279,6 +279,29 @@ def test_a_module_that_hooks_place_is_refused_until_they_are_removed():
     hooked = dispatch(plain(), {"": 0}, force_hooks=True)
     for model, device in ((whole, 2), (hooked, 0)):  # the latter is there already
         found.append([placement_error(to_gpu, model, device), model[0].weight.device])
+    return found
+
+
+@gives([["npu:2"]] * 5, on="npu")
+def test_the_line_to_type_removes_the_hooks_of_a_variable():
+    """Whatever holds the model. A pipeline of diffusers has a method for all of its models."""
+
+    class Holder:
+        def __init__(self, model):
+            self.model = model
+
+    class Pipeline(Holder):
+        def remove_all_hooks(self):
+            accelerate.hooks.remove_hook_from_module(self.model, recurse=True)
+
+    found = []
+    for hold in (lambda model: model, Holder, Pipeline, lambda model: {"a": model}, lambda model: (1, model)):
+        held = hold(accelerate.cpu_offload(net(nn.Linear(WIDTH, WIDTH)), torch.device("npu:0")))
+        space = {"held": held}
+        said = placement_error(move_variables, space, (), "held", device="2")
+        exec(str(said).partition("First type: ")[2].partition(" Nothing")[0], space)
+        move_variables(space, (), "held", device="2")
+        found.append([*devices_of(space["held"])])
     return found
 
 
