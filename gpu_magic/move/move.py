@@ -323,19 +323,25 @@ def leftover_lines(
     variables: Iterable[tuple[str, object]],
     budget: Budget,
 ) -> list[str]:
-    """Return a line for the variables that hold old memory after a move, and for each partly moved one."""
+    """Return a line for the variables that hold old memory after a move, and for each partly moved one.
+
+    Also one for each variable that moved, or whose model moved, and that remembers another device.
+    """
     named = {variable.name for variable in plan.variables} | plan.empty
     moved = plan.moved() if before else set()
     held: dict[Hashable, Holding] = {}
     names, lines = [], []
+    remembering = [(one.name, plan.now(one.value)) for one in plan.variables if before and one.name]
     for name, value in variables if before else ():
         if name in named:
             continue
         with budget.variable(name):
             found, rest = _look(plan, value, budget)
-        if rest and not moved.isdisjoint(found):
-            text = f"{name} shares arrays that moved, but still has {size_text(rest)} elsewhere."
-            lines.append(f"{text} Also move {name}.")
+        if not moved.isdisjoint(found):
+            remembering.append((name, value))
+            if rest:
+                text = f"{name} shares arrays that moved, but still has {size_text(rest)} elsewhere."
+                lines.append(f"{text} Also move {name}.")
         if old := {key: holding for key, holding in found.items() if key in before}:
             names.append(name)
             held |= old
@@ -344,7 +350,18 @@ def leftover_lines(
         size = size_text(sum(one.nbytes for one in held.values()))
         text = f"Not moved: {', '.join(names)}, with the old copy ({size} on {devices}). "
         lines.insert(0, f"{text}Move variables that share arrays in one line. Datasets and outputs stay.")
+    lines += [line for name, value in remembering if (line := _remembered(plan, name, value))]
     return [*lines, *_unfinished(plan, budget)]
+
+
+def _remembered(plan: Plan, name: str, value: object) -> str:
+    """Return a line for an object that keeps a device, as a pipeline does, if it is not the plan's."""
+    held = getattr(value, "__dict__", None)
+    device = device_of(held.get("device")) if isinstance(held, dict) else None
+    if not isinstance(device, LogicalDevice) or is_same_device(device, plan.requested):
+        return ""
+    change = f'import torch; {name}.device = torch.device("{plan.device}")'
+    return f"{name}.device is still {device}. To change it: {change}"
 
 
 def _look(plan: Plan, value: object, budget: Budget) -> tuple[dict[Hashable, Holding], int]:

@@ -70,7 +70,8 @@ class Plan:
         self._without_arrays: set[int] = set()  # ids of objects that lead to none
         self._new: dict[int, Any] = {}  # the known replacements, by the object's id
         self.empty: set[str] = set()  # variables in which the search for arrays found nothing at all
-        self.unmoved_objects: list[tuple[str, Any, str]] = []  # the variable, the object, a reason or none
+        # The variable, the object, whether it is the variable's value, and a reason or none.
+        self.unmoved_objects: list[tuple[str, Any, bool, str]] = []
 
     def add(self, name: str, value: Any, search: Budget | None = None) -> Variable | None:
         """Add a variable. If that raises PlacementError, the plan is as before.
@@ -116,7 +117,7 @@ class Plan:
                 if node.kind == "data":
                     self._data.add(key)
                 elif node.kind == "unmoved":
-                    self.unmoved_objects.append((name, obj, node.reason))
+                    self.unmoved_objects.append((name, obj, obj is variable.value, node.reason))
                     is_empty = False
                 elif node.kind == "self-moving" and node.framework is not None:
                     self._components[key] = Components(node.arrays)
@@ -325,7 +326,7 @@ class Plan:
         """Return a sentence for each object that cannot move. `with_reason`: also for those meant to stay."""
         objects = [one for one in self.unmoved_objects if with_reason or not one[-1]]
         moved, found = self.memory() if objects else set(), []
-        for name, obj, reason in objects:
+        for name, obj, is_value, reason in objects:
             elsewhere = self._elsewhere(holdings_of([obj]))
             if rest := [one for key, one in elsewhere.items() if key not in moved]:
                 devices = listed(sorted({str(one.device) for one in rest}))
@@ -335,8 +336,20 @@ class Plan:
                 kind = with_article(f"{type(obj).__name__}{of_package}")
                 whole = f"{name or 'it'}: {kind} cannot be moved as a whole {where}. "
                 text = f"{reason.removesuffix('.')} {where}." if reason else ""
-                found.append(printable(text or f"{whole}Create it again in a cell with %%on_gpu."))
+                found.append(printable(text or f"{whole}{self._instead(name if is_value else '', obj)}"))
         return found
+
+    def _instead(self, name: str, obj: Any) -> str:
+        """Return what to do with an object that cannot be moved as a whole: move the models of a variable."""
+        module = sys.modules["torch"].nn.Module if "torch" in sys.modules else ()
+        held = getattr(obj, "__dict__", {}) if name else {}
+        models = " ".join(f"{name}.{key}" for key, one in held.items() if isinstance(one, module))
+        if not models:
+            return "Create it again in a cell with %%on_gpu."
+        device = self.requested
+        return f"Move its models: %to_{device.kind} {models}" + f" --device {device.index}" * (
+            device.kind == "gpu"
+        )
 
 
 def _is_convertible(array: Any) -> bool:

@@ -41,6 +41,9 @@ if ELSEWHERE:
 WHOLE = (
     "of transformers cannot be moved as a whole (24 bytes on cpu). Create it again in a cell with %%on_gpu."
 )
+MODELS = WHOLE.replace(
+    "Create it again in a cell with %%on_gpu.", "Move its models: %to_gpu pipe.model --device 1"
+)
 LOADED = "stays on the CPU, where a DataLoader's workers read it. Move each batch (32 bytes on cpu)."
 RAISING = ("Shape", "Class", "OfOddType", "Dtype", "To", "OddNet", "names and keys")
 
@@ -239,7 +242,7 @@ def test_data():
 
 @gives(
     {
-        "pipe": f"pipe: a Pipeline {WHOLE}",
+        "pipe": f"pipe: a Pipeline {MODELS}",
         "data": f"A TensorDataset {LOADED}",
         "loader": f"A DataLoader {LOADED}",
         "from Python": f"it: a Pipeline {WHOLE}",
@@ -250,7 +253,7 @@ def test_data():
             f"state: a Pipeline {WHOLE}",
         ],
         "model": ["24 bytes moved to pretend:1."],
-        "all": ["8 bytes moved to pretend:1.", f"pipe: a Pipeline {WHOLE}"],
+        "all": ["8 bytes moved to pretend:1.", f"pipe: a Pipeline {MODELS}"],
         "scripted": [
             "24 bytes moved to pretend:1.",
             "odd stays: A scripted module keeps its tensors outside Python. Use its own .to(device)",
@@ -278,6 +281,37 @@ def test_left_behind():
     found["scripted"] = move("", space, all_of_them=True)
     shell = __import__("IPython").InteractiveShell.instance()
     return {**found, "seen": [devices_of(one) for one in (Pipeline(), Cache(), shell)]}
+
+
+@gives(
+    [
+        [["pipe", "cpu"], [], ["pretend:1"]],
+        [["agent", "cpu"], [], ["pretend:1"]],
+        [["pipe", "pretend:1"], ["agent", "pretend:1"], [], ["cpu"]],
+        [[]],
+    ]
+)
+def test_a_device_that_an_object_remembers_is_named_with_what_changes_it():
+    """Of what moved, and of what has a model that moved: they may still put their inputs there."""
+
+    class Agent:
+        def __init__(self, model):
+            self.model, self.device = model, torch.device("cpu")
+
+    def told(names, space, device):
+        lines = [one for one in move_variables(space, (), names, device=device) if ".device is still" in one]
+        for line in lines:
+            exec(line.partition(": ")[2], space)
+        return [[line.partition(".")[0], line.split()[3].rstrip(".")] for line in lines]
+
+    model = nn.Linear(2, 2)
+    space, both = {"model": model, "pipe": Pipeline(model)}, {"agent": Agent(nn.Linear(2, 2))}
+    found = [[*told("model", space, "1"), told("model", space, "1"), [space["pipe"].device]]]
+    found.append([*told("agent", both, "1"), told("agent", both, "1"), [both["agent"].device]])
+    space |= {"agent": Agent(model)}
+    space["agent"].device = torch.device("pretend:1")
+    found.append([*told("model", space, "cpu"), told("model", space, "cpu"), [space["pipe"].device]])
+    return [*found, [told("one", {"one": nn.Linear(2, 2), "pipe": Pipeline()}, "1")]]
 
 
 def keeper(kind):
