@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import gc
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -357,10 +358,15 @@ def leftover_lines(
 def _remembered(plan: Plan, name: str, value: object) -> str:
     """Return a line for an object that keeps a device, as a pipeline does, if it is not the plan's."""
     held = getattr(value, "__dict__", None)
-    device = device_of(held.get("device")) if isinstance(held, dict) else None
+    kept = held.get("device") if isinstance(held, dict) else None
+    is_text = isinstance(kept, str) and "torch" in sys.modules
+    device = None
+    with contextlib.suppress(RuntimeError):  # a text that is no device of PyTorch
+        device = device_of(sys.modules["torch"].device(kept) if is_text else kept)
     if not isinstance(device, LogicalDevice) or is_same_device(device, plan.requested):
         return ""
-    change = f'import torch; {name}.device = torch.device("{plan.device}")'
+    new = f'"{plan.device}"' if is_text else f'torch.device("{plan.device}")'
+    change = f"{'' if is_text else 'import torch; '}{name}.device = {new}"
     return f"{name}.device is still {device}. To change it: {change}"
 
 

@@ -343,10 +343,13 @@ class Plan:
         """Return what to do with an object that cannot be moved as a whole: move the models of a variable."""
         module = sys.modules["torch"].nn.Module if "torch" in sys.modules else ()
         held = getattr(obj, "__dict__", {}) if name else {}
-        models = " ".join(f"{name}.{key}" for key, one in held.items() if isinstance(one, module))
-        if not models:
+        paths: dict[int, str] = {}
+        for key, one in held.items():
+            if isinstance(one, module):
+                paths.setdefault(id(one), f"{name}.{key}")
+        if not paths:
             return "Create it again in a cell with %%on_gpu."
-        device = self.requested
+        models, device = " ".join(paths.values()), self.requested
         return f"Move its models: %to_{device.kind} {models}" + f" --device {device.index}" * (
             device.kind == "gpu"
         )

@@ -287,6 +287,7 @@ def test_left_behind():
     [
         [["pipe", "cpu"], [], ["pretend:1"]],
         [["agent", "cpu"], [], ["pretend:1"]],
+        [["agent", "cpu"], [], ["pretend:1"]],
         [["pipe", "pretend:1"], ["agent", "pretend:1"], [], ["cpu"]],
         [[]],
     ]
@@ -295,8 +296,8 @@ def test_a_device_that_an_object_remembers_is_named_with_what_changes_it():
     """Of what moved, and of what has a model that moved: they may still put their inputs there."""
 
     class Agent:
-        def __init__(self, model):
-            self.model, self.device = model, torch.device("cpu")
+        def __init__(self, model, device=None):
+            self.model, self.device = model, device or torch.device("cpu")
 
     def told(names, space, device):
         lines = [one for one in move_variables(space, (), names, device=device) if ".device is still" in one]
@@ -308,10 +309,17 @@ def test_a_device_that_an_object_remembers_is_named_with_what_changes_it():
     space, both = {"model": model, "pipe": Pipeline(model)}, {"agent": Agent(nn.Linear(2, 2))}
     found = [[*told("model", space, "1"), told("model", space, "1"), [space["pipe"].device]]]
     found.append([*told("agent", both, "1"), told("agent", both, "1"), [both["agent"].device]])
+    both = {"agent": Agent(nn.Linear(2, 2), "cpu")}
+    found.append([*told("agent", both, "1"), told("agent", both, "1"), [both["agent"].device]])
     space |= {"agent": Agent(model)}
     space["agent"].device = torch.device("pretend:1")
     found.append([*told("model", space, "cpu"), told("model", space, "cpu"), [space["pipe"].device]])
-    return [*found, [told("one", {"one": nn.Linear(2, 2), "pipe": Pipeline()}, "1")]]
+    others = {
+        "pipe": Pipeline(),
+        "odd": Agent(model, "a desk"),
+        "current": Agent(model, torch.device("pretend")),
+    }
+    return [*found, [told("one", {"one": nn.Linear(2, 2)} | others, "1") + told("odd current", others, "1")]]
 
 
 def keeper(kind):
