@@ -29,6 +29,17 @@ VALUE = "CUDA_VISIBLE_DEVICES=1"
         ("!export HIP_VISIBLE_DEVICES=3", "%gpus 3"),
         ("!export CUDA_VISIBLE_DEVICES=$N", "%gpus auto"),
         ("!export CUDA_VISIBLE_DEVICES=9", "%gpus auto"),
+        # What only shows something does not make it work.
+        (f"!export {VALUE} && echo $CUDA_VISIBLE_DEVICES", "%gpus 1"),
+        (f"%%bash\nexport {VALUE}\necho GPU $CUDA_VISIBLE_DEVICES\nenv | grep CUDA || true", "%gpus 1"),
+        (f"!echo; export {VALUE}", "%gpus 1"),
+        (f"%%!\nexport {VALUE}", "%gpus 1"),
+        (f"%%script --no-raise-error bash\nexport {VALUE}", "%gpus 1"),
+        (f"import os; os.system('export {VALUE}');", "%gpus 1"),
+        (f"import subprocess; subprocess.run('export {VALUE}', shell=True);", "%gpus 1"),
+        (f"get_ipython().system('export {VALUE}')", "%gpus 1"),
+        ("CUDA_VISIBLE_DEVICES = '2,0'  # GPUs", "%gpus 2,0"),
+        ("CUDA_VISIBLE_DEVICES=1", "%gpus 1"),
     ],
 )
 @pytest.mark.usefixtures("machine")
@@ -46,6 +57,13 @@ def test_a_variable_of_a_shell_that_has_ended(typed: Typed, cell: str, command: 
         f"%%bash\nexport {VALUE}\ntrue",
         f"x = '!export {VALUE}'",
         f"# !export {VALUE}",
+        f"!export {VALUE}; env true",
+        f"!echo 'export {VALUE}' >> /dev/null",
+        f"import os; os.system('export {VALUE} && true');",
+        f"import subprocess; subprocess.run('{VALUE} true', shell=True);",
+        "import os, subprocess; subprocess.run(['true'], env=os.environ | {'CUDA_VISIBLE_DEVICES': '1'});",
+        "import os; CUDA_VISIBLE_DEVICES = '0'\nx = dict(os.environ, CUDA_VISIBLE_DEVICES=CUDA_VISIBLE_DEVICES)",
+        "!unset CUDA_VISIBLE_DEVICES",  # it is not set here
         f"!{VALUE} URL='https://host/path?{'&'.join(f'k{n}=v' for n in range(60))}' true",  # no end of backtracking
         "%env CUDA_VISIBLE_DEVICES",
         "import os; os.environ.get('CUDA_VISIBLE_DEVICES')",
@@ -53,6 +71,22 @@ def test_a_variable_of_a_shell_that_has_ended(typed: Typed, cell: str, command: 
 )
 def test_what_has_an_effect_or_is_only_read_gets_none(typed: Typed, cell: str) -> None:
     assert "%gpus" not in typed(cell).text
+
+
+def test_a_variable_that_a_shell_has_removed(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert typed("!unset CUDA_VISIBLE_DEVICES").text.splitlines()[-1].endswith("Try %gpus reset")
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_variable_that_only_the_start_of_a_container_reads(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "NVIDIA_VISIBLE_DEVICES"
+    monkeypatch.setenv(name, "0")  # to be removed after the test
+    assert typed(f"%env {name}=1").text.endswith("only when a container starts. Try %gpus 1\n")
+    monkeypatch.delenv(name)
+    assert "Try" not in typed(f"x = '{name}'").text
 
 
 @pytest.mark.usefixtures("machine")
@@ -64,6 +98,18 @@ def test_a_misspelt_variable(typed: Typed, monkeypatch: pytest.MonkeyPatch, cell
     assert last == f"Nothing reads the variable {name}: it is spelled CUDA_VISIBLE_DEVICES. Try %gpus 1"
     assert typed("'CUDA_VISIBLE_DEVICES'; 1").text.count("\n") == 1  # this is not its name
     assert name in typed("%gpu_doctor").text
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICS", "CUDA_VISIBLE_DEVICES "])
+def test_a_variable_with_a_letter_less_or_a_space_more(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "0")
+    assert (
+        "it is spelled CUDA_VISIBLE_DEVICES. Try %gpus 1"
+        in typed(f"import os; os.environ[{name!r}] = '1'").text
+    )
 
 
 def test_names_that_are_taken_for_others() -> None:
