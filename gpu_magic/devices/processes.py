@@ -69,7 +69,8 @@ _ONLY_FORKED = 0x40  # a flag in /proc/PID/stat: it still has the program of its
 # Programs of Python that run the user's script in their own process.
 _RUNNERS = frozenset(
     "pdb ipdb ipdb3 pudb pudb3 debugpy pydevd pydevd.py ipython ipython3 IPython "
-    "cProfile profile trace coverage kernprof memory_profiler scalene viztracer".split()
+    "cProfile profile trace coverage kernprof memory_profiler scalene viztracer "
+    "line_profiler memray streamlit".split()
 )
 # What starts the workers of multiprocessing and of loky (CPython 3.14, joblib 1.5).
 _WORKERS = ("multiprocessing.spawn", "multiprocessing.forkserver", "loky.backend.popen_loky")

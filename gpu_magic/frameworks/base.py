@@ -36,12 +36,12 @@ _WANTED = r"allocat(?:e|ing) ([0-9][0-9,]{0,30}(?:\.[0-9]{1,9})?) ?(bytes|KiB|Mi
 # Messages of CUDA, ROCm and their libraries, in errors of any framework, some as names. The frameworks' own
 # messages are among them, because an error of another process can come as text.
 _NO_MEMORY = (
-    r"\b(?:CUDA|HIP|Cuda|cuda[A-Z]\w*|hip[A-Z]\w*)\b[^\n]{0,40}\bout of memory"  # of PyTorch, NCCL and others
-    r"|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory"
+    r"(?i:(?:cuda|\bhip|\bxpu)[^\n]{0,40}out[ _]?of[ _]?memory)|cudaErrorMemoryAllocation"
     r"|(?:CUDA|HIP) error: resource allocation failed"  # cuSPARSE, in PyTorch's words
     r"|(?:CUBLAS|CUSOLVER|CUSPARSE|CUDNN|HIPBLAS|HIPSPARSE)_STATUS_ALLOC_FAILED|[CH](?:U|IP)FFT_ALLOC_FAILED"
     r"|CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED|CURAND_STATUS_ALLOCATION_FAILED"
     r"|RESOURCE_EXHAUSTED: Out of memory|Out of memory allocating [\d,]+ bytes"  # XLA, CuPy
+    r"|Failed to allocate \d+ bytes on device 'cuda"  # Warp
     r"|less than desired GPU memory utilization"  # vLLM
 )
 # Messages that have other causes, but usually come from a full GPU: a library cannot allocate its workspace.
@@ -54,6 +54,8 @@ _PERHAPS_NO_MEMORY = (
     r"|Dst tensor is not initialized"  # TensorFlow's
     r"|Failed to allocate memory for requested buffer"  # ONNX Runtime's
     r"|Engine core initialization failed"  # vLLM's
+    r"|Failed to CUDA (?:host )?(?:calloc|malloc|alloc)"  # NCCL's
+    r"|No available memory for the cache blocks"  # vLLM's
 )
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 

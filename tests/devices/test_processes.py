@@ -237,6 +237,10 @@ def test_a_program_of_python_s_is_named_by_what_it_runs(arguments: list[str], na
             ["-m", "IPython", "--no-banner", "-c", "print(1, flush=True); import time; time.sleep(600)"],
             "IPython",
         ),
+        (["memray", "run", "-o", "out.bin", "train.py"], "train.py"),
+        (["ipython", "-i", "train.py", "--lr", "1"], "train.py"),
+        (["ipython"], "ipython"),
+        (["streamlit", "run", "app.py"], "app.py"),
         # VS Code
         (
             ["/ext/debugpy/../debugpy", "--connect", "127.0.0.1:5", "--configure-qt", "none", "train.py"],
@@ -254,7 +258,8 @@ def test_a_program_of_python_s_is_named_by_what_it_runs(arguments: list[str], na
     ],
 )
 def test_what_a_debugger_or_a_profiler_runs_is_named(tmp_path: Path, arguments: list[str], name: str) -> None:
-    for program in ("train.py", "pydevd.py", "ext/debugpy/__main__.py"):
+    programs = "train.py", "pydevd.py", "ext/debugpy/__main__.py", "memray", "ipython", "streamlit"
+    for program in programs:
         (tmp_path / program).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / program).write_text(WAITS)
     arguments = [one.replace("/ext", f"{tmp_path}/ext") for one in arguments]

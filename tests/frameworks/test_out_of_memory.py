@@ -53,14 +53,8 @@ def test_what_was_asked_for_is_read(text: str) -> None:
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.", True),
         ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes.", True),
         ("Out of memory allocating 1,024 bytes (allocated so far: 0 bytes).", True),
-        ("CUDA failure 2: out of memory ; GPU=0 ; hostname=a ; expr=cudaMalloc", True),  # ONNX Runtime
         ("cudaMalloc failed: out of memory", True),
         ("cuRAND error: CURAND_STATUS_ALLOCATION_FAILED", True),
-        (
-            "Free memory on device (5.6/79.15 GiB) on startup is less than desired GPU memory utilization (0.9, "
-            "71.24 GiB).",
-            True,
-        ),
         ("cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnCreate(handle)`", False),
         ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR", False),
         ("cuFFT error: CUFFT_INTERNAL_ERROR", False),
@@ -72,6 +66,21 @@ def test_what_was_asked_for_is_read(text: str) -> None:
         ("FAILED_PRECONDITION: DNN library initialization failed.", False),
         ("Failed to allocate memory for requested buffer of size 1073741824", False),
         ("Engine core initialization failed. See root cause above.", False),
+        # In an error of another type: of a worker, of a compiler, of code that wraps PyTorch.
+        ("Caught OutOfMemoryError in DataLoader worker process 0.\nCUDA out of memory. Tried to", True),
+        ("HIP out of memory. Tried to allocate 2.00 GiB.", True),
+        ("CUDA failure 2: out of memory ; GPU=0 ; hostname=h ; expr=cudaMalloc(&p, size);", True),  # ONNX
+        ("[CUDA] out of memory /tmp/LightGBM/src/cuda/cuda_utils.cpp 33", True),
+        ("Error Code 1: Cuda Runtime (out of memory)", True),  # TensorRT
+        ("dev 0 space Device size 1610612736 bytes (cudaMalloc error out of memory [2])", True),  # faiss
+        ("Failed to allocate 400000000000 bytes on device 'cuda:0'", True),  # Warp
+        (
+            "Free memory on device cuda:0 (10.2/79.15 GiB) on startup is less than desired GPU memory "
+            "utilization (0.9, 71.24 GiB).",
+            True,
+        ),  # vLLM
+        ("No available memory for the cache blocks. Try increasing `gpu_memory_utilization`", False),
+        ("Last error:\nFailed to CUDA calloc async 608 bytes", False),  # NCCL
         ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", False),
         ("CUDA error: insufficient resources when calling `cusparseSpGEMM_workEstimation(…)`", False),
         ("jaxlib/gpu/solver_handle_pool.cc:37: operation gpusolverDnCreate(&handle) failed", False),
@@ -81,6 +90,9 @@ def test_what_was_asked_for_is_read(text: str) -> None:
         ("std::bad_alloc", None),
         ("RESOURCE_EXHAUSTED: received message larger than max", None),  # gRPC
         ("CUDA error: device-side assert triggered\nThe host is not out of memory", None),
+        ("DefaultCPUAllocator: can't allocate memory. Error code 12 (Cannot allocate memory)", None),
+        ("CUDA is not available here.\nThe host is out of memory", None),
+        ("this ship is out of memory", None),
     ],
 )
 def test_messages_of_cuda_s_libraries_are_known(text: str, is_certain: bool | None) -> None:

@@ -150,7 +150,7 @@ def test_what_this_kernel_has_launched_is_named_where_memory_is_short(
     kernel.run("%gpu_launch --background hog sleep 300")
     kernel.run(
         "import subprocess, time, psutil, torch\n"
-        "child = subprocess.Popen(['sleep', '301'])\n"
+        "child = subprocess.Popen(['VLLM::EngineCore', '301'], executable='/bin/sleep')\n"
         "while len(found := [one for one in psutil.Process().children(True) if one.name() == 'sleep']) < 2:\n"
         "    time.sleep(0.05)"
     )
@@ -161,9 +161,9 @@ def test_what_this_kernel_has_launched_is_named_where_memory_is_short(
     said = kernel.run("raise torch.OutOfMemoryError('Tried to allocate 60.00 GiB. GPU 0 has no more.')")
     free = kernel.run("%gpu_free").stdout.splitlines()
     kernel.run("child.kill()")
-    assert [line for line in free if line.startswith("Also in use: sleep")] == [
+    assert [line for line in free if line.startswith("Also in use: ")] == [
         f"Also in use: sleep (pid {task}, 18.0 GiB on GPU 0), task hog. %gpu_tasks stop hog ends it.",
-        f"Also in use: sleep (pid {child}, 2.0 GiB on GPU 0), started by this kernel. To end it: %gpu_ps end {child}",
+        f"Also in use: VLLM::EngineCore (pid {child}, 2.0 GiB on GPU 0), started by this kernel. To end it: %gpu_ps end {child}",
     ]
-    others = "  others       task hog of this kernel: sleep, 18.0 GiB; this kernel: sleep, 2.0 GiB"
+    others = "  others       task hog of this kernel: sleep, 18.0 GiB; this kernel: VLLM::EngineCore, 2.0 GiB"
     assert others in (said.stdout + said.stderr + said.traceback + said.text).splitlines()
