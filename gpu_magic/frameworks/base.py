@@ -169,6 +169,8 @@ class Framework(ABC):
     preallocates
         Whether the framework allocates most of each GPU's memory when it starts, for example when asked for
         its devices.
+    follows_tasks
+        Whether each asyncio task can have its own default device. Else all tasks of a thread have one.
 
     """
 
@@ -176,6 +178,7 @@ class Framework(ABC):
     module: str
     needs: tuple[str, ...] = ()
     preallocates: bool = False
+    follows_tasks: bool = False
 
     # Devices: required.
 

@@ -14,7 +14,7 @@ from gpu_magic.errors import PlacementWarning, warn_once
 from gpu_magic.frameworks.base import Framework, Holding, MemoryPool, OutOfMemory, wanted_in
 from gpu_magic.frameworks.private import private, private_of
 from gpu_magic.frameworks.target import LogicalDevice
-from gpu_magic.frameworks.torch_objects import execution_devices, inner_tensors
+from gpu_magic.frameworks.torch_objects import device_switch, execution_devices, inner_tensors
 from gpu_magic.text import listed, with_article
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class PyTorch(Framework):
     """`torch`, through its accelerator, of any type, and `torch.cuda`."""
 
     name = "PyTorch"
+    follows_tasks = True
     module = "torch"
     needs = ("Tensor", "device", "nn", "optim")
 
@@ -117,7 +118,7 @@ class PyTorch(Framework):
         if why := self.problem(device):
             return why, None
         undo = ExitStack()
-        undo.enter_context(_device_switch(self.own_device(device)))
+        undo.enter_context(device_switch(self.own_device(device)))
         return f"its current device is {self.name_of(device)}. Others can still be named", undo
 
     # Tensors
@@ -308,9 +309,12 @@ class _Current:
 
     def __init__(self, mode: Any) -> None:
         device = getattr(mode, "device", mode)  # without `torch_modes`, the mode is a torch.device
-        self._switch, self._mode = _device_switch(device), mode
+        self._switch, self._mode, self._follows_tasks = device_switch(device), mode, device is not mode
 
     def __enter__(self) -> None:
+        if self._follows_tasks:
+            index = sys.modules["torch"].accelerator.current_device_index()
+            self._mode.current_before = sys.modules["torch"].device(self._mode.device.type, index)
         self._switch.__enter__()
         try:
             self._mode.__enter__()
@@ -323,13 +327,6 @@ class _Current:
             self._mode.__exit__(*exc_info)
         finally:
             self._switch.__exit__(*exc_info)
-
-
-def _device_switch(device: Any) -> Any:
-    """Return a context manager that makes a device current. Its exit restores the previous device."""
-    torch: Any = sys.modules["torch"]
-    switch = torch.cuda.device if device.type == "cuda" else torch.accelerator.device_index
-    return switch(device.index)
 
 
 def _accelerator() -> str | None:

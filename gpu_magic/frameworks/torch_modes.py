@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from contextlib import nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.private import required
 from gpu_magic.frameworks.target import blocks_here
+from gpu_magic.frameworks.torch_objects import device_switch
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -52,8 +54,16 @@ class DeviceMode(_Context):  # type: ignore[misc] # the type checker does not se
 
     It is a subclass of PyTorch's `DeviceContext`, because torch.compile can trace that class. At its end, it
     restores the previous device, even if the block has set a default device or left a context open. Code of
-    other asyncio tasks, which run in the same thread meanwhile, keeps its own device.
+    other asyncio tasks, which run in the same thread meanwhile, keeps its own default and current device.
+
+    Attributes
+    ----------
+    current_before
+        The current device before the block. None if the block does not change it.
+
     """
+
+    current_before: Any = None
 
     def __init__(self, device: Any) -> None:
         super().__init__(device)
@@ -89,9 +99,7 @@ class DeviceMode(_Context):  # type: ignore[misc] # the type checker does not se
         # PyTorch calls this for every function. torch.compile traces it, and knows `_device_constructors`.
         kwargs = kwargs or {}
         if not is_compiling() and _is_of_another_task(self._block):
-            # The mode that this one has taken off, the innermost first, can be that of the other task.
-            outer = next((one for one in self._before[0] if isinstance(one, _Context)), None)
-            return outer.__torch_function__(func, types, args, kwargs) if outer else func(*args, **kwargs)
+            return self._in_another_task(func, types, args, kwargs)
         if kwargs and kwargs.get("generator") is not None:
             return self._drawn(func, args, kwargs)
         if func in _constructors():
@@ -106,6 +114,19 @@ class DeviceMode(_Context):  # type: ignore[misc] # the type checker does not se
         elif func is _pin_memory and args[0].device.type != "cpu":
             return args[0]  # a DataLoader pins a batch that was created on the device
         return func(*args, **kwargs)
+
+    def _in_another_task(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function on the default and the current device of the task that calls it."""
+        outer: Any = self
+        current = None
+        while isinstance(outer, DeviceMode) and _is_of_another_task(outer._block):  # noqa: SLF001
+            current = outer.current_before or current
+            # The mode that this one has taken off, the innermost first, can be that of the other task.
+            outer = next((one for one in outer._before[0] if isinstance(one, _Context)), None)  # noqa: SLF001
+        if isinstance(outer, DeviceMode) and outer.current_before is not None:
+            current = outer.device
+        with nullcontext() if current is None else device_switch(current):
+            return outer.__torch_function__(func, types, args, kwargs) if outer else func(*args, **kwargs)
 
     def _drawn(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Draw on the generator's device. Copy the result to this device, or into the tensor to fill.

@@ -1,4 +1,4 @@
-"""PyTorch's tensors without memory of their own, and objects that move by their own rules."""
+"""PyTorch's tensors without memory of their own, objects with rules of their own, and its current device."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from gpu_magic.frameworks.private import private_of
 
 __all__ = [
+    "device_switch",
     "execution_devices",
     "has_own",
     "inner_tensors",
@@ -103,3 +104,10 @@ def execution_devices(module: Any) -> tuple[list[Any], str]:
         more = held.get("hooks")  # several hooks as one, or anything else of another object
         pending += [*more.values()] if isinstance(more, Mapping) else more if isinstance(more, tuple) else []
     return devices, package
+
+
+def device_switch(device: Any) -> Any:
+    """Return a context manager that makes a device current. Its exit restores the previous device."""
+    torch: Any = sys.modules["torch"]
+    switch = torch.cuda.device if device.type == "cuda" else torch.accelerator.device_index
+    return switch(device.index)

@@ -121,6 +121,7 @@ class Scope:
                 raise PlacementError(problem)
             print(f"Running on the CPU: {problem}")  # noqa: T201 - as `or_cpu` promises
             self.devices, self._mirror = (CPU,), False
+        self._leave_to_tasks(frameworks)
         failed = {}
         _everywhere.append(self)
         blocks_here.set((*blocks_here.get(), self.token))
@@ -187,6 +188,28 @@ class Scope:
             for scope in later:
                 scope.enter_again()
             self._forget()
+
+    def _leave_to_tasks(self, frameworks: list[Framework]) -> None:
+        """Remove the frameworks whose one default device is that of another asyncio task's block.
+
+        Raises
+        ------
+        PlacementError
+            This block uses such a framework on another device.
+
+        """
+        others = (one for one in running.scopes if one.token not in blocks_here.get())
+        for other in [one for one in others if one.devices != self.devices]:
+            for framework in [one for one in frameworks if not one.follows_tasks]:
+                if not other._uses(framework.module):  # noqa: SLF001 - of this class
+                    continue
+                if self._uses(framework.module):
+                    raise PlacementError(
+                        f"{framework.name} has one default device per thread, and another asyncio task uses "
+                        f"it on {listed(map(str, other.devices))}. Run one of them in a thread: await "
+                        "asyncio.to_thread(...)"
+                    )
+                frameworks.remove(framework)
 
     def _forget(self) -> None:
         """Take the block from those that run, and from those around the code that runs."""

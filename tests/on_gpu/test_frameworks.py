@@ -5,6 +5,7 @@ What a block uses is seen by the names in the function that it is in, so each fu
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import sys
@@ -69,6 +70,37 @@ def by_torch():
 
 def by_all():
     return [*by_torch(), by_tensorflow(), by_jax()]
+
+
+ONE_PER_THREAD = (
+    "{} has one default device per thread, and another asyncio task uses it on cpu:1. "
+    "Run one of them in a thread: await asyncio.to_thread(...)"
+)
+
+
+@gives([[JAX_CPU[1]] * 2, ONE_PER_THREAD.format("JAX"), "pretend:2", [JAX_CPU[1]] * 2, NONE])
+def test_two_tasks_cannot_use_a_framework_that_has_one_default_device_per_thread():
+    """A block of another framework leaves it alone."""
+
+    async def of_jax(device):
+        with on_gpu(device):
+            found = [by_jax()]
+            await asyncio.sleep(0.02)
+            return [*found, by_jax()]
+
+    async def of_torch():
+        await asyncio.sleep(0.01)
+        with on_gpu(2):
+            await asyncio.sleep(0.02)
+            return torch.ones(1).device
+
+    async def main():
+        first = asyncio.create_task(of_jax("cpu:1"))
+        await asyncio.sleep(0)
+        refused = await asyncio.gather(of_jax("cpu:2"), of_torch(), of_jax("cpu:1"), return_exceptions=True)
+        return [await first, str(refused[0]), *refused[1:]]
+
+    return [*asyncio.run(main()), by_all()]
 
 
 @gives(

@@ -499,6 +499,59 @@ def test_blocks_of_tasks_that_take_turns_end_in_any_order():
     return [asyncio.run(main(*pauses)) for pauses in ((0.01, 0.03), (0.03, 0.01), (0.02, 0.02))]
 
 
+async def unnumbered(wanted, *pauses):
+    """Return where a device without a number is, before each pause and after the last one, and after the block."""
+
+    def here():
+        number = torch.ones(1, device="cpu").to("pretend").device, torch.ones(1, device="pretend").device
+        return str(number[0]) if number[0] == number[1] else number
+
+    found = []
+    with on_gpu(wanted) if wanted is not None else contextlib.nullcontext():
+        for pause in (0, *pauses):
+            await asyncio.sleep(pause)
+            found.append(here())
+    return [*found, here()]
+
+
+@gives([["pretend:1"] * 2 + ["pretend:3"], ["pretend:2"] * 2 + ["pretend:3"], ["pretend:3"] * 3, 3])
+def test_a_device_without_a_number_is_that_of_the_task():
+    """As `device="cuda"`: of a block of this task, or of what was current before the blocks of others."""
+
+    async def main(first, second):
+        return await asyncio.gather(unnumbered(1, first), unnumbered(2, second), unnumbered(None, 0.02))
+
+    torch.accelerator.set_device_index(3)
+    found = [asyncio.run(main(*pauses)) for pauses in ((0.01, 0.03), (0.03, 0.01))]
+    assert found[0] == found[1]
+    return [*found[0], torch.accelerator.current_device_index()]
+
+
+@gives([["pretend:1", "pretend:1", "pretend:1"], ["pretend:1", "pretend:1"], "pretend:1", "timeout", OUTSIDE])
+def test_tasks_of_a_block_have_its_device_and_one_that_is_cancelled_ends_its_own():
+    async def main():
+        with on_gpu(1):
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(made(0.01)) for _ in "ab"]
+            found = [[str(one.result()[-1]) for one in tasks] + [torch.zeros(1).device]]
+            found.append([device async for device in devices()])
+            called = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_soon(lambda: called.set_result(torch.zeros(1).device))
+            found.append(await called)
+        try:
+            await asyncio.wait_for(made_on(3, 600), 0.01)
+        except TimeoutError:
+            found.append("timeout")
+        return found
+
+    async def devices():
+        for _ in "ab":
+            yield torch.zeros(1).device
+            await asyncio.sleep(0)
+
+    return [*asyncio.run(main()), state()]
+
+
 @gives([["pretend:1", "pretend:1", "pretend:3"], ["pretend:3", "pretend:3"], OUTSIDE])
 def test_other_tasks_keep_the_device_that_the_user_has_set():
     async def main():
