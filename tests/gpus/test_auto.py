@@ -103,6 +103,14 @@ def test_what_another_process_has_claimed_is_not_picked() -> None:
         picked(3, there)
 
 
+def test_memory_of_a_process_that_has_ended_is_in_use() -> None:
+    ghost = GpuProcess(4711, memory=32 * GIB, has_ended=True)
+    listed = replace(gpu(0, 33, 0), status=replace(gpu(0, 33, 0).status, processes=(ghost,)))
+    assert picked(1, machine(listed, gpu(1))) == [1]
+    with pytest.raises(NotFreeError):
+        picked(2, machine(listed, gpu(1)), only_free=True)
+
+
 def test_asking_again_gives_the_same() -> None:
     there = machine(gpu(0), gpu(1), gpu(2))
     assert pick(1, there.devices, held=frozenset({UUIDS[2]}))[0] == (there[2],)

@@ -27,6 +27,7 @@ if ELSEWHERE:
     import torch
     import torch._dynamo  # which the first optimizer imports: two seconds, once for all programs here
     from torch import nn
+    from torch.nn.utils import parametrizations
     from torch.testing._internal.two_tensor import TwoTensor
 
     from tests.programs.reached import devices_of, form, storage
@@ -268,6 +269,34 @@ def test_modules():
     found = [norm.training, norm.running_mean.device, norm.running_mean.requires_grad, lazy.weight.device]
     found += [lstm._flat_weights[1] is lstm.weight_hh_l0, lstm.flattened_on[-1]]
     return [*found, torch.equal(to_cpu(lstm)(x)[0], before)]
+
+
+def tied_through_a_parametrization():
+    one, other = parametrizations.weight_norm(nn.Linear(8, 8)), nn.Linear(8, 8)
+    other.weight = one.parametrizations.weight.original1
+    return nn.Sequential(one, other)
+
+
+@gives([[["pretend:1"], True, True]] * 5)
+def test_modules_that_compute_their_weights():
+    """They give what they gave before, and their parameters are the same objects, tied ones also."""
+    makers = [
+        lambda: nn.utils.weight_norm(nn.Linear(8, 8)),  # the old one, with a hook
+        lambda: parametrizations.orthogonal(nn.Linear(8, 8)),
+        tied_through_a_parametrization,
+        lambda: nn.TransformerEncoderLayer(8, 2, batch_first=True, dropout=0.0),
+        lambda: nn.Sequential(nn.Unflatten(2, (2, 2, 2)), nn.Flatten(0, 1), nn.Conv2d(2, 2, 1)),
+    ]
+    warnings.simplefilter("ignore")  # the old one is deprecated
+    found, x = [], torch.randn(2, 3, 8)
+    for maker in makers:
+        model = maker().eval()
+        right, before = model(x), [*model.parameters()]
+        to_gpu(model, 1)
+        is_same = all(one is other for one, other in zip(before, model.parameters(), strict=True))
+        result = model(x.to("pretend:1"))
+        found.append([devices_of(model), torch.allclose(result.cpu(), right, atol=1e-5), is_same])
+    return found
 
 
 if ELSEWHERE:

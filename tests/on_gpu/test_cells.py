@@ -118,6 +118,9 @@ def test_magics_and_commands_work_inside_and_outside(run: Typed) -> None:
         assert run(f"{above}\nprint(abacus.made())\n7").text == ""
         assert run("out.stdout, out.outputs[0].data").value == ("gpu:2\n", {"text/plain": "7"})
     assert run("%%on_gpu 1\n%%on_gpu 3\nabacus.made()").value == "gpu:3"
+    found = run("%%on_gpu 2\n%prun -q a = abacus.made()\n%time b = abacus.made()\na, b")
+    assert found.value == ("gpu:2", "gpu:2")
+    assert isinstance(run("# my comment\n%%on_gpu 2\nprint('ran')").error, UsageError)  # not on the CPU
 
 
 def test_a_body_that_code_gives_runs_within_its_cell(run: Typed) -> None:
@@ -191,6 +194,26 @@ def test_the_block_ends_with_its_cell_whatever_runs_in_it(run: Typed, shell: Int
     assert run("%%prun\n%%on_gpu 2\nx = abacus.made()").error is None
     assert run("x, abacus.made()").value == ("gpu:2", "cpu")
     assert run("%%on_gpu 2\nabacus.made()\n%reload_ext gpu_magic\nabacus.made()").value == "cpu"
+
+
+def test_a_decorated_function_of_a_module_is_loaded_again(
+    run: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As %autoreload does when its file has changed, and with a class whose instances stay."""
+    code = (
+        "import abacus, gpu_magic\n@gpu_magic.on_gpu({})\ndef make(): return abacus.made()\n"
+        "class Net:\n    version = {}"
+    )
+    file = tmp_path / "steps_of_tests.py"
+    file.write_text(code.format(1, 1))
+    monkeypatch.syspath_prepend(tmp_path)
+    run("from IPython.extensions.autoreload import ModuleReloader\nreloader = ModuleReloader()")
+    run("import steps_of_tests as steps\nnet = steps.Net()\nreloader.check(check_all=True)")
+    assert run("steps.make(), net.version").value == ("gpu:1", 1)
+    file.write_text(code.format(3, 3))
+    os.utime(file, (file.stat().st_atime, file.stat().st_mtime + 5))
+    run("%reload_ext gpu_magic\nreloader.check(check_all=True)")
+    assert run("%%on_gpu 2\nsteps.make(), net.version, abacus.made()").value == ("gpu:3", 3, "gpu:2")
 
 
 def test_each_cell_of_a_notebook_file_has_its_block(

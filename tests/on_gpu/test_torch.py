@@ -92,6 +92,22 @@ def test_loaders():
         return [*found, here.pin_memory() is here]
 
 
+@gives({"fork": ["cpu"] * 4, "spawn": ["cpu"] * 4, "begun before": ["cpu"] * 3})
+def test_workers_of_loaders_make_tensors_on_the_cpu():
+    """Also workers that stay for a second epoch, and those of a loader that has begun before the block."""
+    found, numbers = {}, [float(i) for i in range(8)]
+    for way in ("fork", "spawn"):
+        with on_gpu(1):
+            loader = DataLoader(
+                numbers, 4, num_workers=1, persistent_workers=True, multiprocessing_context=way
+            )
+            found[way] = [batch.device for _ in "ab" for batch in loader]
+    begun = iter(DataLoader(numbers, 2, num_workers=1))
+    next(begun)
+    with on_gpu(1):
+        return found | {"begun before": [batch.device for batch in begun]}
+
+
 if ELSEWHERE:
 
     class Net(torch.nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 
@@ -10,9 +11,14 @@ from tests.programs.runner import ELSEWHERE, gives
 
 if ELSEWHERE:
     import accelerate  # noqa: F401 - once for all functions
+    import anyio
+    import ipywidgets
+    import nest_asyncio2
     import peft  # noqa: F401
-    import torch  # noqa: F401
+    import torch
     import transformers  # noqa: F401
+
+    from gpu_magic import on_gpu
 
 SETUP = """
 import accelerate, logging, pathlib, peft, tempfile, torch, transformers, warnings
@@ -41,6 +47,15 @@ peft.get_peft_model(bert(config), peft.LoraConfig(target_modules=["query"])).sav
 def adapted(**options):
     model = peft.PeftModel.from_pretrained(bert(config), adapter, **options)
     return {str(one.device) for one in model.parameters()}
+tags = []
+def restored(storage, tag):  # as PyTorch does for CUDA; the accelerator of the tests has no such function
+    if tag.startswith("npu"):
+        return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).to(tag).untyped_storage()
+torch.serialization.register_package(1, lambda _: tags and tags[-1], restored)
+for tag in ("cpu", "npu:0"):
+    tags.append(tag)
+    torch.save({"w": torch.zeros(9)}, f"{folder}/{tag}.pt")
+tags.clear()
 def prepared():
     accelerate.state.AcceleratorState._reset_state(True)
     model, loader = accelerate.Accelerator().prepare(
@@ -65,6 +80,9 @@ ROWS = {
     "*prepared()": ("npu:1", False),
     "*adapted()": ("npu:1", True),  # which it loads on npu:0 first
     "*adapted(torch_device='npu:1')": ("npu:1", False),
+    "torch.load(f'{folder}/cpu.pt')['w'].device": ("cpu", False),
+    "torch.load(f'{folder}/npu:0.pt')['w'].device": ("npu:0", True),
+    "torch.load(f'{folder}/npu:0.pt', map_location='npu')['w'].device": ("npu:1", False),
     "load_file(f'{folder}/a.safetensors')['a'].device": ("cpu", False),
     "load_file(f'{folder}/a.safetensors', device='npu')['a'].device": ("npu:0", True),
     "load_file(f'{folder}/a.safetensors', device='npu:1')['a'].device": ("npu:1", False),
@@ -90,3 +108,50 @@ def test_where_a_library_s_objects_are_and_that_another_device_is_told():
         kept = shell.user_ns["kept"]
         found[code] = [*map(str, kept if code[0] == "*" else [kept]), "Code here" in out.getvalue()]
     return found
+
+
+async def made():
+    found = [torch.zeros(1).device]
+    await asyncio.sleep(0)
+    return [*found, torch.zeros(1).device]
+
+
+@gives([["npu:1"] * 4, "cpu"], on="npu")
+def test_tasks_of_anyio_have_the_device_of_their_block():
+    async def main():
+        found = []
+
+        async def one():
+            found.extend(await made())
+
+        async with anyio.create_task_group() as group:
+            with on_gpu(1):
+                group.start_soon(one)
+                group.start_soon(one)
+                await anyio.sleep(0.01)
+        return [found, torch.zeros(1).device]
+
+    return anyio.run(main)
+
+
+@gives([["npu:1"] * 2, "npu:1", ["cpu"] * 2], on="npu")
+def test_a_loop_that_runs_within_another_one_has_the_device_of_its_block():
+    """As nest_asyncio lets code of a notebook call asyncio.run."""
+
+    async def main():
+        with on_gpu(1):
+            return [asyncio.run(made()), torch.zeros(1).device]
+
+    nest_asyncio2.apply()
+    return [*asyncio.run(main()), asyncio.run(made())]
+
+
+@gives([["npu:1"], ["npu:1", "cpu"]], on="npu")
+def test_a_widget_s_callback_runs_where_it_is_called():
+    found, button = [], ipywidgets.Button()
+    button.on_click(lambda _: found.append(str(torch.zeros(1).device)))
+    with on_gpu(1):
+        button.click()
+    inside = [*found]
+    button.click()
+    return [inside, found]

@@ -67,6 +67,13 @@ def adapted(layer, **options):
     return peft.get_peft_model(net(layer), config).eval()
 
 
+def two_adapters():
+    model = adapted(nn.Linear(WIDTH, WIDTH))
+    model.add_adapter("other", peft.LoraConfig(r=2, target_modules=["0"], init_lora_weights=False))
+    model.set_adapter("other")
+    return model.eval()
+
+
 def sharded():
     mesh, model = cpu_mesh(), net(nn.Linear(WIDTH, WIDTH))
     fully_shard(model[0], mesh=mesh)
@@ -103,6 +110,7 @@ if ELSEWHERE:
         "8-bit embedding": lambda: bnb.nn.modules.Embedding8bit(WIDTH, WIDTH),
         "LoRA": lambda: adapted(nn.Linear(WIDTH, WIDTH)),
         "DoRA": lambda: adapted(nn.Linear(WIDTH, WIDTH), use_dora=True),
+        "LoRA, two": two_adapters,
         "LoRA over 4-bit": lambda: adapted(four_bit()),
         "torchao": lambda: by_torchao(ao.Int8WeightOnlyConfig(version=2)),
         "torchao, dynamic": lambda: by_torchao(ao.Int8DynamicActivationInt8WeightConfig(version=2)),
@@ -133,8 +141,8 @@ def kinds(model):
 
 NAMES = [
     *("4-bit", "4-bit without nested statistics", "4-bit, quantized", "4-bit, tied", "4-bit, a copy"),
-    *("4-bit, a weight", "8-bit", "8-bit embedding", "LoRA", "DoRA", "LoRA over 4-bit", "torchao"),
-    *("torchao, dynamic", "fully_shard", "pruned", "weight_norm", "spectral_norm"),
+    *("4-bit, a weight", "8-bit", "8-bit embedding", "LoRA", "DoRA", "LoRA, two", "LoRA over 4-bit"),
+    *("torchao", "torchao, dynamic", "fully_shard", "pruned", "weight_norm", "spectral_norm"),
 ]
 
 
@@ -352,6 +360,50 @@ def test_bytes_of_a_tensor_are_those_of_its_inner_tensors():
         ((device, there),) = devices_of(moved).items()
         found[name] = [here, there, device]
     return found
+
+
+@gives([["npu:1"], ["npu:1"], True], on="npu")
+def test_an_adapter_trains_on_and_is_merged_after_a_move():
+    """With the weights of one that has not moved."""
+    stays, model, x = made("LoRA"), made("LoRA"), torch.ones(2, WIDTH)
+    merged = []
+    for one in (stays, model):
+        optimizer = torch.optim.AdamW([weight for weight in one.parameters() if weight.requires_grad])
+        one(x).sum().backward()
+        optimizer.step()
+        if one is model:
+            to_gpu((model, optimizer), 1)
+            x = x.to("npu:1")
+        one(x).sum().backward()
+        optimizer.step()
+        merged.append(one.merge_and_unload())
+    states = [state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
+    is_same = torch.allclose(outputs(merged[0]), outputs(merged[1]), atol=1e-4)
+    return [devices_reached(states), devices_reached(merged[1]), is_same]
+
+
+@gives(["npu:1", True, True, [["npu:1"]] * 5, True], on="npu")
+def test_what_generation_leaves_in_a_notebook_is_moved():
+    """Encodings, outputs and caches, with which generation goes on as on the CPU."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 20, "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 32, "eos_token_id": 0}
+    config = transformers.GPT2Config(**sizes, bos_token_id=0, pad_token_id=0)
+    model = transformers.GPT2LMHeadModel(config).eval()
+    words = transformers.BatchEncoding({"input_ids": torch.tensor([[1, 2, 3]])})
+    new, caches = torch.tensor([[4]]), [transformers.DynamicCache(config=config) for _ in "ab"]
+    static = transformers.StaticCache(config=config, max_cache_len=8)
+    with torch.no_grad():
+        for cache in (*caches, static):
+            output = model(**words, past_key_values=cache, output_hidden_states=True)
+        right = model(new, past_key_values=caches[0]).logits
+        made = model.generate(**words, max_new_tokens=2, return_dict_in_generate=True, output_scores=True)
+        to_gpu([model, words, output, caches[1], static, made], 1)
+        again = model(new.to("npu:1"), past_key_values=caches[1]).logits
+    held = [words, output, caches[1], static, made]
+    return [
+        *(words.input_ids.device, words["input_ids"] is words.input_ids, output.logits is output["logits"]),
+        *([devices_reached(one) for one in held], torch.allclose(again.cpu(), right, atol=1e-5)),
+    ]
 
 
 LOOPS = ["8-bit AdamW", "Adafactor", "Muon", "compiled", "compiled in place"]

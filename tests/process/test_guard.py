@@ -120,6 +120,16 @@ print(forked(ask), gpu_magic.guard().state.value)
     assert fresh(code, **drivers) == f"{['forked', [], True, said]} frozen\n"
 
 
+def test_a_program_that_is_started_after_cuda_has_a_choice(fresh: Fresh, drivers: dict[str, str]) -> None:
+    code = f"""
+import subprocess, sys, gpu_magic
+{START}
+child = "import gpu_magic; print(gpu_magic.guard().state.value, gpu_magic.choose('1').is_applied)"
+print(gpu_magic.guard().state.value, subprocess.check_output([sys.executable, "-c", child], text=True))
+"""
+    assert fresh(code, **drivers).split() == ["frozen", "absent", "True"]
+
+
 @pytest.mark.parametrize(
     ("before", "child", "says"),
     [
