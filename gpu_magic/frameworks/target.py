@@ -17,6 +17,7 @@ from gpu_magic.text import with_article
 
 __all__ = [
     "CPU",
+    "Block",
     "LogicalDevice",
     "PhysicalDevice",
     "Target",
@@ -29,8 +30,16 @@ __all__ = [
     "without_brackets",
 ]
 
+
+class Block:
+    """A block that runs, for contexts: they can outlive it, and must not keep its variables."""
+
+    def __init__(self) -> None:
+        self.used_by_others: set[int] = set()  # GPUs that other asyncio tasks have used meanwhile
+
+
 # The blocks around the code that runs: each asyncio task has its own, also if tasks take turns in a thread.
-blocks_here: ContextVar[tuple[object, ...]] = ContextVar("blocks_here", default=())
+blocks_here: ContextVar[tuple[Block, ...]] = ContextVar("blocks_here", default=())
 _EXPECTED = "0, cuda:0, /GPU:0, smi:3 (nvidia-smi's number), a UUID prefix (GPU-8f3a), cpu, cpu:2 or xpu:0"
 # TensorFlow's names can start with the job of this process, and contain "device:".
 _SPELLING = r"(?:/job:localhost/replica:0/task:0)?/?(?:(?:physical_)?device:)?([a-z]\w*?):([0-9]{1,4})"

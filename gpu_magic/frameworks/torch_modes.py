@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.private import required
-from gpu_magic.frameworks.target import blocks_here
+from gpu_magic.frameworks.target import Block, blocks_here
 from gpu_magic.frameworks.torch_objects import device_switch
 
 if TYPE_CHECKING:
@@ -118,15 +118,21 @@ class DeviceMode(_Context):  # type: ignore[misc] # the type checker does not se
     def _in_another_task(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function on the default and the current device of the task that calls it."""
         outer: Any = self
-        current = None
+        current, blocks = None, set[Block]()
         while isinstance(outer, DeviceMode) and _is_of_another_task(outer._block):  # noqa: SLF001
             current = outer.current_before or current
+            blocks.update(outer._block)  # noqa: SLF001
             # The mode that this one has taken off, the innermost first, can be that of the other task.
             outer = next((one for one in outer._before[0] if isinstance(one, _Context)), None)  # noqa: SLF001
         if isinstance(outer, DeviceMode) and outer.current_before is not None:
             current = outer.device
         with nullcontext() if current is None else device_switch(current):
-            return outer.__torch_function__(func, types, args, kwargs) if outer else func(*args, **kwargs)
+            made = outer.__torch_function__(func, types, args, kwargs) if outer else func(*args, **kwargs)
+        found = (one.device for one in (made, *args) if isinstance(one, torch.Tensor))
+        numbers = {device.index for device in found if device.index is not None}
+        for block in blocks:
+            block.used_by_others |= numbers
+        return made
 
     def _drawn(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Draw on the generator's device. Copy the result to this device, or into the tensor to fill.
@@ -172,7 +178,7 @@ class RefusingMode(TorchFunctionMode):  # type: ignore[misc]
         return func(*args, **kwargs)
 
 
-def _is_of_another_task(block: tuple[object, ...]) -> bool:
+def _is_of_another_task(block: tuple[Block, ...]) -> bool:
     """Return whether the code that runs is in an asyncio task outside of a mode's block."""
     return bool(block) and block[0] not in blocks_here.get()
 

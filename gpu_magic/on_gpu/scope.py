@@ -14,7 +14,7 @@ from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import PlacementError, PlacementWarning
 from gpu_magic.frameworks import KNOWN, get, imported
 from gpu_magic.frameworks.post_import import PostImportHook
-from gpu_magic.frameworks.target import CPU, LogicalDevice, blocks_here
+from gpu_magic.frameworks.target import CPU, Block, LogicalDevice, blocks_here
 from gpu_magic.frameworks.uses import Evidence
 from gpu_magic.objects.physical import LazySnapshot, locate, running
 from gpu_magic.on_gpu.libraries import elsewhere_text
@@ -96,7 +96,7 @@ class Scope:
         self._waiting: set[str] = set()  # modules of frameworks that get the device at their first use
         self._problem = ""  # of a framework that the block imported, raised later
         self.say: Callable[[str], None] = _warn
-        self.token = object()  # for contexts, which can outlive the block, and must not keep its variables
+        self.token = Block()
         self._before: dict[LogicalDevice, int] = {}
         self._others: set[int] = set()  # the GPUs of other blocks: around, within, and in other threads
 
@@ -234,7 +234,11 @@ class Scope:
 
     def _elsewhere(self) -> tuple[list[LogicalDevice], LogicalDevice | None]:
         """Return the other GPUs that were used meanwhile, and one that was made current."""
-        meant = self._others | {device.index for device in self.devices if device.kind == "gpu"}
+        meant = (
+            self._others
+            | self.token.used_by_others
+            | {device.index for device in self.devices if device.kind == "gpu"}
+        )
         used = [
             device
             for device, count in self._work().items()

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from gpu_magic import on_gpu
-from gpu_magic.errors import PlacementError
+from gpu_magic.errors import PlacementError, PlacementWarning
 from gpu_magic.frameworks import get
 from gpu_magic.frameworks.target import blocks_here
 from gpu_magic.objects.physical import innermost
@@ -532,7 +532,11 @@ async def unnumbered(wanted, *pauses):
 
 @gives([["pretend:1"] * 2 + ["pretend:3"], ["pretend:2"] * 2 + ["pretend:3"], ["pretend:3"] * 3, 3])
 def test_a_device_without_a_number_is_that_of_the_task():
-    """As `device="cuda"`: of a block of this task, or of what was current before the blocks of others."""
+    """As `device="cuda"`: of a block of this task, or of what was current before the blocks of others.
+
+    No block is told that its code has used the GPUs of others.
+    """
+    warnings.simplefilter("error", PlacementWarning)
 
     async def main(first, second):
         return await asyncio.gather(unnumbered(1, first), unnumbered(2, second), unnumbered(None, 0.02))
