@@ -271,17 +271,20 @@ def test_what_a_debugger_or_a_profiler_runs_is_named(tmp_path: Path, arguments: 
     assert found == name
 
 
-# Forks a worker, starts a program in a session of its own and one by multiprocessing, as a kernel would.
+# Forks a worker, starts a program in a session of its own and two by multiprocessing, as a kernel would.
 STARTS = """
 import multiprocessing, os, subprocess, sys, time
-worker = os.fork()
-if not worker:
+if __name__ == "__main__":  # not in those that multiprocessing starts
+    worker = os.fork()
+    if not worker:
+        time.sleep(600)
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    spawned = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,), daemon=True)
+    spawned.start()
+    served = multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(600,), daemon=True)
+    served.start()
+    print(worker, other.pid, spawned.pid, served.pid, flush=True)
     time.sleep(600)
-other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
-spawned = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,), daemon=True)
-spawned.start()
-print(worker, other.pid, spawned.pid, flush=True)
-time.sleep(600)
 """
 
 
@@ -317,7 +320,8 @@ def test_workers_of_a_kernel_are_told_from_it_and_from_those_of_one_that_has_end
 
         worker = "worker of train.ipynb"
         until(lambda: names()[3] == worker)  # its program has begun
-        name, forked_name, other_name, _ = names()
+        name, forked_name, other_name, _, served_name = names()
+        assert served_name == worker
         assert (name, forked_name) == ("train.ipynb", worker)
         assert other_name.startswith("python")
         assert not any(starter_has_ended(read_process(pid)) for pid in (kernel, *children))
@@ -325,8 +329,8 @@ def test_workers_of_a_kernel_are_told_from_it_and_from_those_of_one_that_has_end
         os.waitid(os.P_PID, kernel, os.WEXITED | os.WNOWAIT)
         # Its server starts another kernel with the same command line and the same notebook.
         with kernel_with_children(tmp_path) as (_, others):
-            forked, other, _ = map(read_process, children)
-            assert (starter_has_ended(forked), starter_has_ended(other)) == (True, True)
+            forked, other, _, served = map(read_process, children)
+            assert all(map(starter_has_ended, (forked, other, served)))
             assert not any(starter_has_ended(read_process(pid)) for pid in others)
             ended = subprocess.Popen(["true"])
             ended.wait()
