@@ -228,7 +228,7 @@ class GpuMagics(Configurable):
     def _explain_without_effect(self, result: Any) -> None:
         """Print what a cell that names CUDA_VISIBLE_DEVICES has not done."""
         cell = getattr(getattr(result, "info", None), "raw_cell", None) or ""
-        if "VIS" in (upper := cell.upper()) and "DEV" in upper:
+        if "DEV" in (upper := cell.upper()) and ("VIS" in upper or "ORDER" in upper):
             with postponed_interrupts():
                 from gpu_magic.shell.no_effect import without_effect
 

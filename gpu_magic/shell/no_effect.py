@@ -11,9 +11,10 @@ from gpu_magic.errors import ChoiceError, GpuMagicError
 from gpu_magic.gpus.apply import check_asked, read_asked
 from gpu_magic.gpus.options import Options
 from gpu_magic.process.environment import launch_environment, misspelt, variables_now
-from gpu_magic.process.mask import NAMES, ORDER, Flaw
+from gpu_magic.process.mask import FASTEST, NAMES, ORDER, PCI, Flaw
 from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot
+from gpu_magic.text import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +53,9 @@ def without_effect(cell: str) -> Iterator[str]:
         what = f"{_CONTAINER} has an effect only when a container starts."
         yield f"{what}{_with_command(' Try', value or '')}"
     session, now = current(), variables_now()
+    if ORDER in cell and now.order not in (None, PCI, FASTEST):
+        shown = f"{ORDER}={shortened(now.order, 20)}"
+        yield f"{shown} is neither {PCI} nor {FASTEST}, so CUDA uses its default. Try %env {ORDER}={PCI}"
     if any(name in cell for name in NAMES) and now not in (session.noted, session.inherited):
         session.noted = now
         with suppress(GpuMagicError):  # %gpus shows why nothing can be read

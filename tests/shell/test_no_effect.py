@@ -89,6 +89,12 @@ def test_a_variable_that_only_the_start_of_a_container_reads(
     assert "Try" not in typed(f"x = '{name}'").text
 
 
+def test_an_order_that_cuda_does_not_know(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")  # to be removed after the test
+    assert typed("%env CUDA_DEVICE_ORDER=PCI").text.endswith("Try %env CUDA_DEVICE_ORDER=PCI_BUS_ID\n")
+    assert "Try" not in typed("%env CUDA_DEVICE_ORDER=PCI_BUS_ID").text
+
+
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize("cell", ["%env {}=1", "import os; os.environ['{}'] = '1'"])
 def test_a_misspelt_variable(typed: Typed, monkeypatch: pytest.MonkeyPatch, cell: str) -> None:
