@@ -67,6 +67,7 @@ ROWS = {
     "transformers.BertModel(config).device": ("npu:1", False),
     "bert.from_pretrained(folder).device": ("npu:1", False),
     "bert.from_pretrained(folder, device_map={'': 1}).device": ("npu:1", False),
+    "bert.from_pretrained(folder, device_map='auto').device": ("npu:0", True),
     "transformers.pipeline('text-classification', model=folder, tokenizer=words).model.device": (
         "npu:0",
         True,
