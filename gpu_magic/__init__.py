@@ -83,5 +83,9 @@ class _Package(ModuleType):
         if not (isinstance(value, ModuleType) and name in _homes()):
             super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # cloudpickle knows only plain modules, so a function that uses gpu_magic could not go to a worker.
+        return import_module, (self.__name__,)
+
 
 sys.modules[__name__].__class__ = _Package

@@ -47,6 +47,35 @@ def test_every_public_name_is_there_and_documented() -> None:
         assert not isinstance(thing, type(gpu_magic)), "a folder hides the function of its name"
 
 
+def test_functions_that_use_it_go_to_the_workers_of_joblib_ray_and_dask(fresh: Fresh) -> None:
+    """These pickle a notebook's functions with cloudpickle. A decorated one does not take all variables along."""
+    shown = fresh("""
+        import threading
+        import cloudpickle
+        import gpu_magic
+
+        cannot_be_pickled = threading.Lock()
+
+        def state():
+            return gpu_magic.guard().can_change, gpu_magic is __import__("gpu_magic")
+
+        @gpu_magic.on_gpu("cpu")
+        def double(x):
+            return 2 * x
+
+        block = gpu_magic.on_gpu("cpu")
+
+        def inside(x):
+            with block:
+                return 3 * x
+
+        sent = cloudpickle.dumps([state, double, inside])
+        state, double, inside = cloudpickle.loads(sent)
+        print(state(), double(2), inside(2))
+    """)
+    assert shown == "(True, True) 4 6\n"
+
+
 def test_importing_it_imports_nothing(fresh: Fresh) -> None:
     shown = fresh("""
         import sys

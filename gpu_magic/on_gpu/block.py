@@ -129,6 +129,14 @@ class OnGpu:
         # The running scopes of each thread. A block can be nested in itself.
         self._runs = threading.local()
 
+    def __getstate__(self) -> tuple[Any, ...]:
+        """Return what another process needs. The variables around a `with` block stay here."""
+        return self.wants_gpu, self._scope
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.wants_gpu, self._scope = state
+        self._code, self._namespace, self._runs = tuple, MappingProxyType({}), threading.local()
+
     def scope(self, code: Callable[[], Iterable[CodeType]], namespace: Mapping[str, Any]) -> Scope:
         """Return a new run of the block: see `Scope`."""
         return self._scope(code=code, namespace=namespace)
@@ -163,13 +171,12 @@ class OnGpu:
                 "on_gpu cannot decorate a coroutine or a generator, because other code that runs while it "
                 "waits would also run on that device. Use with on_gpu(...): inside it."
             )
-        code = getattr(function, "__code__", None)
-        codes: Callable[[], Iterable[CodeType]] = functools.partial(list, () if code is None else (code,))
-        namespace = getattr(function, "__globals__", {})
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with self.scope(codes, namespace):
+            # Read here: a closure over the globals would take all variables of a notebook to a worker.
+            code, namespace = getattr(function, "__code__", None), getattr(function, "__globals__", {})
+            with self.scope(lambda: [] if code is None else [code], namespace):
                 return function(*args, **kwargs)
 
         return wrapped  # type: ignore[return-value]
