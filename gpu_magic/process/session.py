@@ -57,7 +57,9 @@ class Session:
         self.claims = Claims(access=self.access, is_at_work=cuda_watch.is_at_work)
         self.lost_claims = ""  # what the user has yet to be told about claims that were removed
         self.noted: Variables | None = None  # the variables of which a cell's end told what is wrong
-        self.followed: object = None  # the latest change of a choice by other code, for `view`
+        # The latest change of a choice by other code: that the claims follow, and that a cell has shown.
+        self.followed: object = None
+        self.reported: object = None
         self._noted: set[str] = set()  # why claims could not be made again, since the latest choice
 
     @cached_property

@@ -263,25 +263,31 @@ def read_for_auto(session: Session) -> Inventory:
     return inventory
 
 
-def _publish_activity() -> None:
-    """Publish that a cell begins or ends. Print, once each, what has happened to claims and to a choice."""
+def _publish_activity(is_shown: bool) -> None:
+    """Publish that a cell begins or ends. Print, once each, what has happened to claims and to a choice.
+
+    A cell whose output is not shown leaves the news to the next cell.
+    """
     session = current()
     session.claims.publish_activity()
     session.renew_claims()
-    for text in filter(None, [session.lost_claims, _follow_other_code(session)]):
-        print(text, file=sys.stderr)  # noqa: T201 - for the user of the cell
-    session.lost_claims = ""
+    change = _follow_other_code(session, is_shown=is_shown)
+    if is_shown:
+        for text in filter(None, [session.lost_claims, change]):
+            print(text, file=sys.stderr)  # noqa: T201 - for the user of the cell
+        session.lost_claims = ""
 
 
-def _follow_other_code(session: Session) -> str:
+def _follow_other_code(session: Session, *, is_shown: bool) -> str:
     """If other code has changed a choice, claim what it names instead. Return what to tell; empty if nothing.
 
     It is told once for each change, and only if CUDA has not started: then the variables mean nothing.
     """
     replaced = session.environment.replaced()
     if replaced is None:
-        session.followed = None  # the next change is news again
-    if replaced is None or replaced == session.followed or not probe().can_change:
+        session.followed = session.reported = None  # the next change is news again
+    known = session.reported if is_shown else session.followed
+    if replaced is None or replaced == known or not probe().can_change:
         return ""
     try:
         machine = session.reader.inventory()
@@ -291,6 +297,9 @@ def _follow_other_code(session: Session) -> str:
     if session.claims.held and devices is not UNKNOWN:
         session.claims.hold([device.identity for device in devices], waits=False)
     session.followed = replaced
+    if not is_shown:
+        return ""
+    session.reported = replaced
     notes = replace(Snapshot.of(session, machine), replaced=replaced).notes
     return "".join(str(note) for note in notes if note.flaw is Flaw.REPLACED)
 

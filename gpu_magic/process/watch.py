@@ -57,8 +57,8 @@ class Watch:
         self._in_background: set[int] = set()  # the numbers of cells that run in the background
         # Running cells, by the id of the object that IPython passes to hooks. 0: the cell that loads us.
         self._cells: set[int] = set()
-        # Called when a cell begins or ends, to update claims.
-        self.on_activity: Callable[[], None] = lambda: None
+        # Called when a cell begins or ends, to update claims, with whether the user sees the cell's output.
+        self.on_activity: Callable[[bool], None] = lambda _: None
         self._lasting = ("pre_run_cell", self._cell_begins), ("post_run_cell", self._cell_has_ended)
 
     def begin(self, shell: Any) -> None:
@@ -102,28 +102,28 @@ class Watch:
     def begin_background(self, cell: int) -> None:
         """Note that a cell now runs in the background."""
         self._in_background.add(cell)
-        self.on_activity()
+        self.on_activity(True)
 
     def end_background(self, cell: int) -> None:
         self.look()
         self._in_background.discard(cell)
-        self.on_activity()
+        self.on_activity(True)
 
     def is_at_work(self) -> bool | None:
         """Return whether a cell runs, also in the background. None if no shell is watched."""
         return None if self._shell is None else bool(self._cells or self._in_background)
 
     @postponed_interrupts()
-    def _cell_begins(self, info: object) -> None:
+    def _cell_begins(self, info: Any) -> None:
         self._cells.add(id(info))
-        self.on_activity()
+        self.on_activity(info.store_history)  # editors run hidden cells without a place in the history
 
     @postponed_interrupts()
     def _cell_has_ended(self, result: Any) -> None:
         # Cells can nest and overlap. ipykernel has no result for a cell that was interrupted in an await. An
         # empty cell has not begun.
         self._cells -= set(self._cells) if result is None else {0, id(result.info)}
-        self.on_activity()
+        self.on_activity(result is None or result.info.store_history)
 
     def look(self) -> State:
         """Ask the driver now. If CUDA is first seen to have started, note it."""

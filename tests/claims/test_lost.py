@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from IPython.utils.capture import capture_output
 
 import gpu_magic
 from gpu_magic.claims.held import Claims
@@ -19,6 +20,8 @@ from tests.processes import needs_root
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from IPython.core.interactiveshell import InteractiveShell
 
     from tests.conftest import Typed
 
@@ -108,6 +111,19 @@ def test_the_next_cell_claims_again_and_says_so_once(notebook: Typed, folder: Pa
         notebook("%gpus 1")
         shutil.rmtree(folder)
         assert "was removed" in notebook("pass").text
+
+
+def test_a_hidden_cell_leaves_the_news_to_the_user_s_next_cell(
+    notebook: Typed, shell: InteractiveShell, folder: Path
+) -> None:
+    """VS Code's list of variables runs cells without a place in the history, and shows no output."""
+    only(folder).unlink()
+    with capture_output() as hidden:
+        shell.run_cell("pass", store_history=False)
+    assert hidden.stderr == hidden.stdout == ""
+    assert only(folder)
+    assert notebook("pass").text == "Your claim of GPU 1 was removed. It was made again.\n"
+    assert notebook("pass").text == ""
 
 
 def test_the_cell_in_which_it_is_removed_says_so_at_its_end(notebook: Typed, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from IPython.utils.capture import capture_output
 
 import gpu_magic
 from gpu_magic.testing import start_cuda
@@ -12,6 +13,8 @@ from tests.machine import CARDS, Driver, environment
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from IPython.core.interactiveshell import InteractiveShell
 
     from gpu_magic.testing import Machine
     from tests.conftest import Fresh, Typed
@@ -66,6 +69,19 @@ def test_what_the_table_shows_is_what_cuda_reads(machine: Machine, typed: Typed)
     assert [gpus.visible for gpus in [gpu_magic.gpus()]] == [(gpu_magic.gpus()[3],)]
     typed("%gpus 2,0")
     assert gpu_magic.gpus().visible == (gpu_magic.gpus()[2], gpu_magic.gpus()[0])
+
+
+def test_a_change_that_a_hidden_cell_sees_first_is_shown_by_the_user_s_next_cell(
+    machine: Machine, typed: Typed, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """VS Code's list of variables runs cells without a place in the history, and shows no output."""
+    typed("%gpus 2,0")
+    monkeypatch.setenv(MASK, "1")  # a thread, between cells
+    with capture_output() as hidden:
+        shell.run_cell("pass", store_history=False)
+    assert hidden.stderr == hidden.stdout == ""
+    assert BACK in typed("x = 1").text
+    assert BACK not in typed("x = 1").text
 
 
 def test_after_cuda_has_started_the_variable_means_nothing(machine: Machine, typed: Typed) -> None:
