@@ -11,6 +11,7 @@ from collections.abc import ItemsView, KeysView, ValuesView
 from dataclasses import is_dataclass
 from functools import cache, partial
 from types import (
+    AsyncGeneratorType,
     CoroutineType,
     FunctionType,
     GeneratorType,
@@ -28,6 +29,7 @@ from gpu_magic.objects.namespace import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from types import FrameType
 
     from gpu_magic.frameworks.target import LogicalDevice
 
@@ -50,6 +52,13 @@ __all__ = [
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type)
 _MOVES = {"to", "_apply", "cuda", "cpu", "xpu"}  # the methods that move a module
 _MAIN = ("__main__", "__mp_main__")  # a notebook or script, and the same in a child process
+# What waits for a value, or has one: results and errors of tasks and pools, queues, and caches of functions.
+_HOLDERS = {
+    *("_asyncio.Future", "asyncio.futures.Future", "concurrent.futures._base.Future"),
+    *("multiprocessing.pool.ApplyResult", "queue.Queue", "_queue.SimpleQueue", "asyncio.queues.Queue"),
+    *("functools._lru_cache_wrapper", "_thread._local"),
+}
+_FRAMES: Any = GeneratorType | CoroutineType | AsyncGeneratorType
 
 
 class _Class(NamedTuple):
@@ -133,18 +142,21 @@ def _wrapped(obj: Any) -> Components:
 
 
 def keeps(cls: type) -> bool:
-    """Return whether objects of a type keep others for good: functions, iterators, views of dictionaries."""
-    if issubclass(cls, FunctionType | GeneratorType | CoroutineType):
+    """Return whether objects of a type keep others for good: functions, iterators, tasks, queues, caches."""
+    if issubclass(cls, FunctionType | _FRAMES):
+        return True
+    if any(f"{base.__module__}.{base.__name__}" in _HOLDERS for base in cls.__mro__):
         return True
     is_view = issubclass(cls, KeysView | ValuesView | ItemsView) or hasattr(cls, "__next__")
     return is_view and cls.__module__ in ("builtins", "itertools")
 
 
 def kept_by(obj: Any) -> Components:
-    """Return the variables and defaults of a user's function, or what an iterator or a view goes through."""
-    if isinstance(obj, GeneratorType | CoroutineType):
-        frame = obj.gi_frame if isinstance(obj, GeneratorType) else obj.cr_frame
-        return Components([] if frame is None else [*dict(frame.f_locals).values()])
+    """Return what a user's function, a generator, a coroutine or a holder such as an iterator keeps."""
+    if isinstance(obj, _FRAMES):
+        kind = {GeneratorType: "gi", CoroutineType: "cr"}.get(type(obj), "ag")
+        inner = getattr(obj, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")  # which it waits for
+        return Components([*_locals(getattr(obj, f"{kind}_frame")), inner])
     if not isinstance(obj, FunctionType):
         return Components(gc.get_referents(obj))  # without going on
     found = [*(obj.__defaults__ or ()), *(obj.__kwdefaults__ or {}).values()]
@@ -185,13 +197,19 @@ def parts_of_error(error: BaseException) -> Components:
     """
     inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
     found = [*error.args, *vars(error).values(), *inner, error.__cause__, error.__context__]
-    namespace = vars(sys.modules["__main__"])
     step = error.__traceback__
     while step is not None:
-        frame, step = step.tb_frame, step.tb_next
-        if frame.f_globals is not namespace or frame.f_code.co_name != "<module>":
-            found += dict(frame.f_locals).values()
+        found += _locals(step.tb_frame)
+        step = step.tb_next
     return Components(found)
+
+
+def _locals(frame: FrameType | None) -> Iterable[Any]:
+    """Return the local variables of a function that runs or waits. Empty for a cell, or after the end."""
+    is_cell = frame is not None and frame.f_code.co_name == "<module>"
+    if frame is None or (is_cell and frame.f_globals is vars(sys.modules["__main__"])):
+        return ()
+    return dict(frame.f_locals).values()
 
 
 def _container(obj: Any, base: Any) -> Components:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import collections
+import concurrent.futures
+import contextlib
 import dataclasses
 import datetime as dt
+import functools
+import multiprocessing.pool
+import queue
 import shelve
 import sys
 import tempfile
+import threading
 import unittest.mock
 import warnings
 from pathlib import Path
@@ -231,6 +239,88 @@ def test_saved_errors():
     code = "try:\n    1 / 0\nexcept Exception as error:\n    saved = error"
     exec(compile(code, "<cell>", "exec"), space)
     return {name: devices_of(error) for name, error in (errors | {"of a cell": space["saved"]}).items()}
+
+
+async def failing_later(size):
+    await asyncio.sleep(0)
+    failing(size)
+
+
+async def waiting(size):
+    more = torch.ones(size)
+    await asyncio.sleep(100)
+    return more
+
+
+async def outer(size):
+    await waiting(size)
+
+
+async def tasks_seen():
+    """The tasks of a notebook: one that has failed, one that waits two levels below, one that is cancelled."""
+    made = [asyncio.ensure_future(one) for one in (failing_later(2), outer(3), waiting(4))]
+    await asyncio.sleep(0.01)
+    made[2].cancel()
+    await asyncio.sleep(0.01)
+    made += [asyncio.gather(failing_later(7), return_exceptions=True), asyncio.Queue()]
+    made[4].put_nowait(torch.ones(8))
+    await asyncio.sleep(0.01)
+    seen = [*map(devices_of, made)]
+    made[1].cancel()
+    return [*seen, isinstance(made[0].exception(), ValueError)]
+
+
+@gives([{"cpu": 8 + 4}, {"cpu": 12}, {"cpu": 16}, {"cpu": 28 + 4}, {"cpu": 32}, True, {}])
+def test_tasks():
+    """The coroutine of a cell does not keep the variables, which are the user's."""
+    cell = compile("await None", "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    space = vars(sys.modules["__main__"])
+    space["mine"] = torch.ones(2)
+    return [*asyncio.run(tasks_seen()), devices_of(coroutine := eval(cell, space)), coroutine.close()][:-1]
+
+
+@functools.lru_cache
+def remembered(size):
+    return torch.ones(size)
+
+
+async def streaming(size):
+    batch = torch.ones(size)
+    yield len(batch)
+
+
+@gives(
+    {
+        "a failed future": {"cpu": 8 + 4},
+        "a result": {"cpu": 12},
+        "a result of a pool": {"cpu": 16},
+        "a queue": {"cpu": 20},
+        "a simple queue": {"cpu": 24},
+        "a cache": {"cpu": 28},
+        "an asynchronous generator": {"cpu": 32},
+        "of a thread": {"cpu": 36},
+        "empty": {},
+    }
+)
+def test_what_holds_a_value_of_another_thread_or_call():
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, multiprocessing.pool.ThreadPool(1) as other:
+        failed, made = pool.submit(failing, 2), pool.submit(torch.ones, 3)
+        result = other.apply_async(torch.ones, (4,))
+        result.wait()
+    queues = queue.Queue(), queue.SimpleQueue()
+    for number, one in enumerate(queues):
+        one.put(torch.ones(5 + number))
+    remembered(7)
+    stream = streaming(8)
+    with contextlib.suppress(StopIteration):
+        anext(stream).send(None)
+    local = threading.local()
+    local.x = torch.ones(9)
+    held = [failed, made, result, *queues, remembered, stream, local]
+    empty = [queue.Queue(), asyncio.Queue(), concurrent.futures.Future(), threading.local()]
+    names = "a failed future, a result, a result of a pool, a queue, a simple queue, a cache, "
+    names += "an asynchronous generator, of a thread, empty"
+    return dict(zip(names.split(", "), map(devices_of, [*held, empty]), strict=True))
 
 
 TABLES = (
