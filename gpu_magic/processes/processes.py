@@ -260,6 +260,9 @@ def my_processes() -> OwnProcesses:
                     process = GpuProcess(claim.pid, name, claim.owner, is_this_process=False)
                 found.setdefault(claim.pid, process._replace(idle=claim.idle))
                 memory[claim.pid][device] = None
+        if device.identity in session.claims.held and device not in memory[os.getpid()]:
+            found.setdefault(os.getpid(), session.reader.look_up(os.getpid()))
+            memory[os.getpid()][device] = None
     names = ProcessNames(found.values())
     processes = [_own_process(one, memory[one.pid], names) for one in found.values()]
     return OwnProcesses(processes, devices, machine.simulated)

@@ -192,6 +192,15 @@ def test_only_ones_own_processes_on_gpus_are_ended_and_not_this_kernel(
     assert kernel.is_alive()
 
 
+def test_what_this_kernel_only_claims_is_listed(kernel: Kernel) -> None:
+    kernel.run("%load_ext gpu_magic\n%gpus 2,0")
+    shown = kernel.run("%gpu_ps")
+    assert row(shown, kernel.pid)[1:] == ["a claim on GPU 0", "this kernel"]
+    assert "a claim on GPU 2" in shown.text
+    kernel.run("%gpus reset")
+    assert kernel.run("%gpu_ps").text == "None of your processes uses or claims a GPU."
+
+
 @needs_root
 def test_another_user_s_claim_is_nothing_to_end(kernel: Kernel) -> None:
     with stranger("nobody") as one:
