@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import sys
+from collections import Counter
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -385,7 +386,8 @@ def _of_older_processes() -> Iterator[str]:
     # Workers of process pools, joblib's and those of DataLoaders are children of multiprocessing too.
     multiprocessing = sys.modules.get("multiprocessing")
     if workers := multiprocessing.active_children() if multiprocessing else []:
-        names = sorted(shortened(worker.name, 40) for worker in workers)
+        counts = Counter(shortened(worker.name, 40) for worker in workers)  # Dask gives all one name
+        names = [f"{name} ({count})" if count > 1 else name for name, count in sorted(counts.items())]
         names[3:] = [f"{len(names) - 3} more"] if names[3:] else []
         is_one = len(workers) == 1
         do = "runs already and keeps" if is_one else "run already and keep"

@@ -105,6 +105,20 @@ def test_workers_that_have_started_before_a_choice_are_named(fresh: Fresh) -> No
     )  # the second choice changes nothing
 
 
+def test_workers_that_share_a_name_are_counted(fresh: Fresh) -> None:
+    """As those of Dask: "Dask Worker process (from Nanny)"."""
+    said = fresh(
+        "import gpu_magic, gpu_magic.testing\n"
+        "import multiprocessing, time\n"
+        "if __name__ == '__main__':\n"
+        "    named = [multiprocessing.Process(target=time.sleep, args=[600], name='one', daemon=True) for _ in 'ab']\n"
+        "    for process in named: process.start()\n"
+        "    with gpu_magic.testing.simulate('2xT4'):\n"
+        "        print(gpu_magic.choose('1').warnings)\n"
+    )
+    assert "one (2) run already and keep" in said
+
+
 def test_ray_that_has_started_before_a_choice_is_named(fresh: Fresh) -> None:
     """Ray itself is not among the packages of the tests: this is its public function."""
     said = fresh(
