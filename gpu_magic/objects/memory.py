@@ -411,8 +411,8 @@ def _kept_by(shell: Any) -> dict[str, _Kept]:
     found = {
         "the last error's traceback": _Kept(getattr(sys, "last_value", None), partial(_drop_error, shell))
     }
-    for number, value in shell.user_ns.get("_oh", {}).items():
-        found[f"Out[{number}]"] = _Kept(value, partial(_drop_output, shell, number))
+    for name, value in _outputs_of(shell).items():
+        found[name] = _Kept(value, partial(_drop_output, shell, name))
     for task in tasks:
         if not task.is_running:
             found[f"the result of {task.name}"] = _Kept(task.result, partial(setattr, task, "result", None))
@@ -421,21 +421,34 @@ def _kept_by(shell: Any) -> dict[str, _Kept]:
 
 def _drop_error(shell: Any) -> None:
     """Delete the last error. %debug and %tb then have none."""
-    for attribute in (
-        "last_type",
-        "last_value",
-        "last_traceback",
-        "last_exc",
-    ):  # `last_exc` since Python 3.12
+    # `last_exc` since Python 3.12
+    for attribute in ("last_type", "last_value", "last_traceback", "last_exc"):
         vars(sys).pop(attribute, None)
     if (last := shell.last_execution_result) is not None:
         last.error_in_exec = last.error_before_exec = None
     shell.InteractiveTB.tb = shell.InteractiveTB.pdb = None
 
 
-def _drop_output(shell: Any, number: int) -> None:
+def _outputs_of(shell: Any) -> dict[str, Any]:
+    """Return the outputs by name: `Out[3]`. After `%reset out`, IPython itself still keeps some (`_3`)."""
+    found = {f"Out[{number}]": value for number, value in shell.user_ns.get("_oh", {}).items()}
+    known = set(map(id, found.values()))
+    for names in (shell.user_ns_hidden, vars(shell.displayhook)):
+        kept = [
+            (name, one) for name, one in names.items() if _OUTPUT.fullmatch(name) and id(one) not in known
+        ]
+        found |= kept
+        known |= {id(one) for _, one in kept}
+    return found
+
+
+def _drop_output(shell: Any, name: str) -> None:
     """Delete an output."""
-    value, last = shell.user_ns["_oh"].pop(number), shell.last_execution_result
+    if name not in (outputs := _outputs_of(shell)):  # deleted with another name of its value
+        return
+    value, last, history = outputs[name], shell.last_execution_result, shell.user_ns.get("_oh", {})
+    for number in [number for number, other in history.items() if other is value]:
+        del history[number]
     # `user_ns_hidden` also has values, for example that of _4.
     for names in (shell.user_ns, shell.user_ns_hidden, vars(shell.displayhook)):
         for key in [key for key, other in names.items() if other is value and _OUTPUT.fullmatch(key)]:

@@ -157,6 +157,20 @@ def test_outputs_and_the_last_error_are_dropped_and_variables_are_named(
     assert run("%gpu_free --dry-run")[0] == "No output and no traceback holds GPU memory."
 
 
+def test_what_ipython_keeps_after_a_reset_of_the_outputs_is_dropped(
+    run: Run, shell: InteractiveShell
+) -> None:
+    run("x = Array(0)")
+    run("Array(1, 4 << 20)")
+    run("%reset -f out")
+    assert shell.user_ns["_oh"] == {}
+    assert run("%gpu_free")[0] == "Dropped _ (4.0 MiB)."
+    assert run("%gpu_free --dry-run") == [
+        "No output and no traceback holds GPU memory.",
+        "Still held by x (1.0 MiB).",
+    ]
+
+
 @pytest.mark.parametrize("cell", ["made()", "def fails():\n    one = made()\n    1 / 0\nfails()"])
 def test_what_is_dropped_is_gone_before_caches_are_emptied(
     shell: InteractiveShell, run: Run, monkeypatch: pytest.MonkeyPatch, cell: str
