@@ -75,7 +75,10 @@ class BackgroundCell(BackgroundTask):
                         self._refusal = error
                         return
                     self._state = "stopped"
-                    self._has_failed = not (self._was_interrupted and isinstance(error, KeyboardInterrupt))
+                    is_end = isinstance(
+                        error, KeyboardInterrupt | SystemExit
+                    )  # code exits when it is interrupted
+                    self._has_failed = not (self._was_interrupted and is_end)
                     if self._has_failed:
                         kind, message = type(error).__name__, str(error).partition("\n")[0]
                         self._state = f"failed: {kind}{message and ': '}{shortened(message, _MOST_IN_LINE)}"

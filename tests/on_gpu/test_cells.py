@@ -360,6 +360,10 @@ def nothing() -> None: ...
             "with contextlib.suppress(KeyboardInterrupt):\n    started.set()\n    while True: time.sleep(0.01)",
             False,
         ),
+        (  # as Lightning's Trainer and many scripts do
+            "try:\n    started.set()\n    while True: time.sleep(0.01)\nexcept KeyboardInterrupt: raise SystemExit(1)",
+            True,
+        ),
     ],
 )
 def test_stopping_interrupts_a_background_cell(run: Typed, work: str, *, is_stopped: bool | None) -> None:
