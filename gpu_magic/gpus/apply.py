@@ -57,6 +57,8 @@ __all__ = [
 _PLAIN = Options()
 # They keep the number of GPUs that they found, without a sign that they looked (CuPy: CUDA's runtime).
 _COUNT_EARLY = ("torch", "tensorflow", "cupy")
+# Packages that start worker processes. pathos and Hugging Face's datasets use the copy `multiprocess`.
+_OF_PROCESSES = ("multiprocessing", "multiprocess")
 _LONGEST_ERROR = 200  # characters
 _log = logging.getLogger("gpu_magic.process")
 
@@ -376,16 +378,17 @@ def _doubts(snapshot: Snapshot, selection: Selection) -> Iterator[str]:
 
 def _of_older_processes() -> Iterator[str]:
     """Yield warnings about processes of this one that keep the earlier variables."""
+    found = {name: module for name in _OF_PROCESSES if (module := sys.modules.get(name))}
     # The default start method on Linux from Python 3.14 on. The server's children get its variables.
-    server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
-    if getattr(server, "_forkserver_pid", None) is not None:
-        yield (
-            "multiprocessing's fork server has already started. Its processes keep the earlier GPUs: use the "
-            'start method "spawn".'
-        )
+    for name in found:
+        server = getattr(sys.modules.get(f"{name}.forkserver"), "_forkserver", None)
+        if getattr(server, "_forkserver_pid", None) is not None:
+            yield (
+                f"{name}'s fork server has already started. Its processes keep the earlier GPUs: use the "
+                'start method "spawn".'
+            )
     # Workers of process pools, joblib's and those of DataLoaders are children of multiprocessing too.
-    multiprocessing = sys.modules.get("multiprocessing")
-    if workers := multiprocessing.active_children() if multiprocessing else []:
+    if workers := [worker for module in found.values() for worker in module.active_children()]:
         counts = Counter(shortened(worker.name, 40) for worker in workers)  # Dask gives all one name
         names = [f"{name} ({count})" if count > 1 else name for name, count in sorted(counts.items())]
         names[3:] = [f"{len(names) - 3} more"] if names[3:] else []

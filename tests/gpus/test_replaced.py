@@ -119,6 +119,18 @@ def test_workers_that_share_a_name_are_counted(fresh: Fresh) -> None:
     assert "one (2) run already and keep" in said
 
 
+def test_workers_of_multiprocess_are_named(fresh: Fresh) -> None:
+    """The package itself is not among those of the tests: this is its public function."""
+    said = fresh(
+        "import sys, types, gpu_magic, gpu_magic.testing\n"
+        "sys.modules['multiprocess'] = package = types.ModuleType('multiprocess')\n"
+        "package.active_children = lambda: [types.SimpleNamespace(name='ForkPoolWorker-1')]\n"
+        "with gpu_magic.testing.simulate('2xT4'):\n"
+        "    print(gpu_magic.choose('1').warnings)\n"
+    )
+    assert "ForkPoolWorker-1 run already and keep" in said
+
+
 def test_ray_that_has_started_before_a_choice_is_named(fresh: Fresh) -> None:
     """Ray itself is not among the packages of the tests: this is its public function."""
     said = fresh(
