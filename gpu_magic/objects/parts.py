@@ -38,6 +38,7 @@ __all__ = [
     "attributes_of_tensor",
     "class_of",
     "has_own_tables",
+    "is_holder",
     "keeps",
     "kept_by",
     "parts_of",
@@ -141,11 +142,14 @@ def _wrapped(obj: Any) -> Components:
     return Components(gc.get_referents(obj), lambda _, new: cls(new[0]), in_place=False)
 
 
+def is_holder(cls: type) -> bool:
+    """Return whether objects of a type hold values for other code: tasks, queues, caches of functions."""
+    return any(f"{base.__module__}.{base.__name__}" in _HOLDERS for base in cls.__mro__)
+
+
 def keeps(cls: type) -> bool:
-    """Return whether objects of a type keep others for good: functions, iterators, tasks, queues, caches."""
-    if issubclass(cls, FunctionType | _FRAMES):
-        return True
-    if any(f"{base.__module__}.{base.__name__}" in _HOLDERS for base in cls.__mro__):
+    """Return whether objects of a type keep others for good: functions, iterators, and holders."""
+    if issubclass(cls, FunctionType | _FRAMES) or is_holder(cls):
         return True
     is_view = issubclass(cls, KeysView | ValuesView | ItemsView) or hasattr(cls, "__next__")
     return is_view and cls.__module__ in ("builtins", "itertools")

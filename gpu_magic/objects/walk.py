@@ -19,6 +19,7 @@ from gpu_magic.objects.parts import (
     attributes_of_tensor,
     class_of,
     has_own_tables,
+    is_holder,
     keeps,
     kept_by,
     parts_of,
@@ -290,6 +291,7 @@ class Walker:
         if parts_of(obj) is not None:
             return _COMPOSITE, parts_of
         if keeps(cls):
+            self._has_opaque = self._has_opaque or is_holder(cls)
             return _KEEPER, kept_by
         if issubclass(cls, BaseException):
             return _ERROR, None

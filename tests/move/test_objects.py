@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import gc
+import queue
 import threading
 import types
 import weakref
@@ -247,6 +248,7 @@ def test_data():
         "loader": f"A DataLoader {LOADED}",
         "from Python": f"it: a Pipeline {WHOLE}",
         "locked": f"locked: a CacheLayer {WHOLE}",
+        "queued": f"queued: a CacheLayer {WHOLE}",
         "parts": ["pretend:1", "pretend:1"],
         "state": [
             "8 bytes moved to pretend:1.",
@@ -270,6 +272,9 @@ def test_left_behind():
     locked = CacheLayer()
     locked.lock = threading.Lock()  # which shows that it is more than data, as a model does
     found["locked"] = placement_error(move, "locked", {"locked": locked})
+    queued = CacheLayer()
+    queued.queue = queue.SimpleQueue()  # other threads wait for its items
+    found["queued"] = placement_error(move, "queued", {"queued": queued})
     move("pipe.model data.tensors", space)
     found["parts"] = [space["pipe"].model.weight.device, table[0][0].device]
     space = {"state": {"pipe": Pipeline(), "x": torch.ones(2)}, "model": nn.Linear(2, 2)}
