@@ -105,7 +105,7 @@ def test_what_another_process_has_claimed_is_not_picked() -> None:
 
 def test_memory_of_a_process_that_has_ended_is_in_use() -> None:
     ghost = GpuProcess(4711, memory=32 * GIB, has_ended=True)
-    listed = replace(gpu(0, 33, 0), status=replace(gpu(0, 33, 0).status, processes=(ghost,)))
+    listed = gpu(0, 33, 0)._replace(status=gpu(0, 33, 0).status._replace(processes=(ghost,)))
     assert picked(1, machine(listed, gpu(1))) == [1]
     with pytest.raises(NotFreeError):
         picked(2, machine(listed, gpu(1)), only_free=True)
