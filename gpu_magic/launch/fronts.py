@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+import shlex
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.errors import LaunchError
 from gpu_magic.process.mask import NAMES
+from gpu_magic.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["MODULE_FLAGS", "Front", "mpi_options", "read_front"]
+__all__ = ["MODULE_FLAGS", "Front", "check_passes_on", "mpi_options", "read_front", "text_of_shell"]
 
 # Programs that run the command behind them, each with its options that have a value. The second ones look for
 # the command in an environment of their own, and all of these but uvx have the word `run` before it.
@@ -59,6 +61,9 @@ _REPLACING = {
 }
 
 
+_CONTAINERS, _SHELLS = ("docker", "podman"), ("bash", "dash", "sh", "zsh")
+
+
 class Front(NamedTuple):
     """What stands in front of a command."""
 
@@ -95,6 +100,28 @@ def mpi_options(words: Sequence[str], gpus: int) -> list[str]:
             raise _replaces(f"{words[0]} {option} {following}")
     counts = (word.partition("=")[0] for word in words)
     return [] if _MPI_COUNTS.intersection(counts) else ["-n", str(gpus)]
+
+
+def check_passes_on(words: Sequence[str], variables: Mapping[str, str | None]) -> None:
+    """Raise LaunchError if a container would start without these variables."""
+    if Path(words[0]).name not in _CONTAINERS or words[1:2] not in (["run"], ["exec"]):
+        return
+    passed = {*words, *(word.removeprefix("--env=") for word in words)}
+    names = [name for name, value in variables.items() if value is not None and name not in passed]
+    if names:
+        way = " ".join([words[0], words[1], *(f"-e {name}" for name in names)])
+        raise LaunchError(f"{words[0]} does not pass {listed(names)} on. Try {way}")
+
+
+def text_of_shell(words: Sequence[str]) -> list[str]:
+    """Return the words of the text that a shell runs by `-c`. Empty if there is none."""
+    if Path(words[0]).name not in _SHELLS:
+        return []
+    texts = [text for flag, text in pairwise(words) if re.fullmatch("-[a-z]*c", flag)]
+    try:
+        return shlex.split(texts[0]) if texts else []
+    except ValueError:  # quotes that do not end
+        return []
 
 
 def _after_wrapper(words: Sequence[str], place: int, name: str) -> int:

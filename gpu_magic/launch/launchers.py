@@ -24,7 +24,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.processes import read_python_line
 from gpu_magic.errors import LaunchError
-from gpu_magic.launch.fronts import MODULE_FLAGS, mpi_options, read_front
+from gpu_magic.launch.fronts import (
+    MODULE_FLAGS,
+    check_passes_on,
+    mpi_options,
+    read_front,
+    text_of_shell,
+)
 from gpu_magic.launch.process import free_ports
 from gpu_magic.process.mask import NAMES
 from gpu_magic.process.watch import cuda_watch
@@ -160,6 +166,15 @@ def _build_behind(command: Command, options: Container[str]) -> Command | None:
     words, gpus = list(command.rest), len(command.gpus)
     front = read_front(words)
     place, is_elsewhere, added = front.place, front.is_elsewhere, list[str]()
+    if behind := words[place:]:
+        check_passes_on(behind, command.variables)
+        inner = text_of_shell(behind)
+        hidden = next((inner[at:] for at in range(len(inner)) if _is_launcher(inner[at:])), [])
+        if hidden[1:]:
+            shell, launcher = Path(behind[0]).name, Path(hidden[0]).name
+            raise LaunchError(
+                f"{shell} -c hides {launcher}. Type it without {shell} -c: {shlex.join(hidden)}"
+            )
     if front.is_mpi:
         place += 1
         while place < len(words) and not _is_python(words[place]) and not _is_launcher(words[place:]):
@@ -179,6 +194,7 @@ def _build_behind(command: Command, options: Container[str]) -> Command | None:
         )
     path = _find_program(words[0], command.folder)
     found = build(command._replace(rest=words[place:], is_elsewhere=is_elsewhere), options)
+    check_passes_on(behind, found.variables)
     return found._replace(start=[path, *words[1:place], *added, *found.start])
 
 

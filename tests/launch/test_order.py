@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import shlex
 import sys
 from itertools import permutations
 from pathlib import Path
@@ -243,6 +244,40 @@ def test_programs_that_would_replace_the_gpus_or_the_ranks_are_refused(uv: Path,
     assert "mpirun -x CUDA_VISIBLE_DEVICES true" in shell_lines(
         *"mpirun -x CUDA_VISIBLE_DEVICES true".split()
     )
+
+
+@pytest.mark.parametrize(
+    ("typed", "way"),
+    [
+        ("docker run --gpus all image true", "docker run -e CUDA_VISIBLE_DEVICES -e CUDA_DEVICE_ORDER"),
+        (
+            "docker run -e CUDA_VISIBLE_DEVICES --env=CUDA_DEVICE_ORDER image torchrun show.py",
+            "docker run -e PET_NPROC_PER_NODE -e PET_STANDALONE",
+        ),
+        ("sh -c 'cd src && torchrun show.py'", "Type it without sh -c: torchrun show.py"),
+        ("nohup bash -lc 'torchrun show.py'", "Type it without bash -c: torchrun show.py"),
+    ],
+)
+def test_a_program_that_would_lose_the_gpus_or_hides_a_launcher_is_refused(
+    uv: Path, typed: str, way: str
+) -> None:
+    (uv / "bin/docker").symlink_to("/bin/true")
+    with pytest.raises(LaunchError, match=f"{re.escape(way)}$"):
+        shell_lines("--gpus", "3,1", *shlex.split(typed))
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "docker ps",
+        "docker run -e CUDA_VISIBLE_DEVICES -e CUDA_DEVICE_ORDER image python show.py",
+        "sh -c 'echo torchrun'",
+        "sh -c 'echo \"it'",
+    ],
+)
+def test_a_program_that_passes_the_gpus_on_is_left_alone(uv: Path, typed: str) -> None:
+    (uv / "bin/docker").symlink_to("/bin/true")
+    assert f" {shlex.join(shlex.split(typed)[1:])}\n" in shell_lines("--gpus", "3,1", *shlex.split(typed))
 
 
 @pytest.fixture
