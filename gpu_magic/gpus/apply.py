@@ -281,7 +281,8 @@ def _take_effect(session: Session, decision: Decision) -> Selection:
         if note and is_claimed and selection.known:
             selection = selection._replace(notes=(*selection.notes, note))
         if is_new:
-            session.chosen, session.followed = asked, None  # what changes this choice is news
+            session.chosen = asked
+            session.followed = session.reported = None  # what changes this choice is news
     return selection
 
 

@@ -261,7 +261,7 @@ def my_processes() -> OwnProcesses:
                 found.setdefault(claim.pid, process._replace(idle=claim.idle))
                 memory[claim.pid][device] = None
         if device.identity in session.claims.held and device not in memory[os.getpid()]:
-            found.setdefault(os.getpid(), session.reader.look_up(os.getpid()))
+            found.setdefault(os.getpid(), read_process(os.getpid()))  # no simulated machine has it
             memory[os.getpid()][device] = None
     names = ProcessNames(found.values())
     processes = [_own_process(one, memory[one.pid], names) for one in found.values()]

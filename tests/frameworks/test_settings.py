@@ -44,7 +44,7 @@ def test_growth_is_set_and_ends_with_the_next_choice(on_four_gpus: Runner) -> No
         ],
         "another choice": GIVEN,
         "reset": [GIVEN, None],
-        "no GPU": "--growth needs GPUs. Try %gpus all --growth",
+        "no GPU": "--growth needs GPUs. Try all --growth",
     }
 
 

@@ -128,7 +128,7 @@ def test_workers_of_multiprocess_are_named(fresh: Fresh) -> None:
         "with gpu_magic.testing.simulate('2xT4'):\n"
         "    print(gpu_magic.choose('1').warnings)\n"
     )
-    assert "ForkPoolWorker-1 run already and keep" in said
+    assert "ForkPoolWorker-1 runs already and keeps" in said
 
 
 def test_ray_that_has_started_before_a_choice_is_named(fresh: Fresh) -> None:

@@ -107,7 +107,7 @@ def test_nothing_is_claimed_of_a_mask_where_nvml_does_not_answer(start_kernel: C
     assert "now means other GPUs" not in shown
 
 
-def test_where_cuda_has_started_without_nvml_the_table_names_the_variable_that_mends_it(
+def test_where_cuda_has_started_without_nvml_the_table_names_the_doctor(
     start_kernel: Callable[..., Kernel], native: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "compute_only"
@@ -119,7 +119,7 @@ def test_where_cuda_has_started_without_nvml_the_table_names_the_variable_that_m
     shown = kernel.run("%gpus").text
     assert "started in cell [2]" in shown
     assert "No NVIDIA driver" not in shown
-    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in shown
+    assert "%gpu_doctor shows why" in shown
 
 
 def test_reset_of_what_was_never_changed_is_fine_where_gpus_differ(
