@@ -60,6 +60,9 @@ from gpu_magic.objects.memory import gpu_free as gpu_free
 from gpu_magic.on_gpu.block import OnGpu as OnGpu
 from gpu_magic.on_gpu.block import on_gpu as on_gpu
 from gpu_magic.panel.widget import panel as panel
+from gpu_magic.park.park import Parking as Parking
+from gpu_magic.park.park import park as park
+from gpu_magic.park.unpark import unpark as unpark
 from gpu_magic.process.guard import Guard as Guard
 from gpu_magic.processes.processes import OwnProcess as OwnProcess
 from gpu_magic.processes.processes import OwnProcesses as OwnProcesses

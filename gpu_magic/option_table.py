@@ -265,6 +265,12 @@ _TABLE: dict[str, list[Option]] = {
         _OR_CPU._replace(help="move to the CPU, and print why, if the GPU cannot be used"),
     ],
     "%to_cpu": [_ALL, _DRY_MOVE],
+    "%gpu_park": [Option("--dry-run", FLAG, "print what would be parked, and its size")],
+    "%gpu_unpark": [
+        Option("--device", WORD, "all to this device, as for `%to_gpu`, not each to its own GPU", "1"),
+        _WAIT._replace(help="wait at most this long for free memory; earlier waits come first"),
+        Option("--dry-run", FLAG, "print what would go back, and whether it fits"),
+    ],
     "%where": [],
     "%gpu_fit": [
         Option(

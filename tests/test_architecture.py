@@ -34,6 +34,7 @@ ROOMS = [
         "fit",
         "restart",
         "gpus",
+        "park",
         "launch",
         "cluster",
     ),
@@ -213,11 +214,11 @@ FOREIGN = [
     ("launch.launchers", "program"),
     ("launch.output", "line"),  # of a rank
     ("launch.process", "console"),  # what a launcher printed
-    ("objects.memory", "_TRACEBACK"),  # the key of an output
+    ("objects.memory", "TRACEBACK"),  # the key of an output
     ("on_gpu.background", "str(error)"),  # of a cell
     ("objects.namespace", "why"),  # Python's own error
     ("objects.namespace", "why.removesuffix('.')"),
-    ("objects.physical", "line"),  # of /proc/meminfo
+    ("objects.host", "line"),  # of /proc/self/cgroup
     ("process.watch", "name"),  # of a module of Python
     ("processes.magic", "options.request"),
     ("restart.saved", "'unattended kernel'"),  # the kind of a process

@@ -19,10 +19,10 @@ NAMES = """
 BackgroundTask BindingError CallFailed CellUsage Choice ChoiceError Claim Cluster ClusterError
 CommandFailed CudaInitializedError CudaInitializedWarning Devices Diagnosis Engine Finding Fit
 FitError Freed Gpu GpuMagicError GpuProcess GpuStatus GpuTime GpuUsage Gpus Guard History Inventory
-KernelRestarting LaunchError MeasurementError MigInstance NotFreeError OnGpu OwnProcess OwnProcesses
+KernelRestarting LaunchError MeasurementError MigInstance NotFreeError OnGpu OwnProcess OwnProcesses Parking
 PlacementError PlacementWarning ProcessError SimulationError Task UNKNOWN choose cluster devices_of
-doctor end_process fit gpu_free gpu_time gpus guard history launch map my_processes on_gpu panel
-tasks to_cpu to_gpu wait_for
+doctor end_process fit gpu_free gpu_time gpus guard history launch map my_processes on_gpu panel park
+tasks to_cpu to_gpu unpark wait_for
 """.split()
 
 
@@ -115,7 +115,7 @@ def test_every_module_can_be_imported_under_another_name(fresh: Fresh) -> None:
     shown = fresh("""
         import pkgutil, sys
         import gpu_magic
-        for name in ("cluster", "doctor", "fit", "gpus", "launch", "on_gpu", "panel"):
+        for name in ("cluster", "doctor", "fit", "gpus", "launch", "on_gpu", "panel", "park"):
             folder = f"{gpu_magic.__path__[0]}/{name}"
             for module in (f"gpu_magic.{name}.{one.name}" for one in pkgutil.iter_modules([folder])):
                 exec(f"import {module} as it")

@@ -284,6 +284,10 @@ class Framework(ABC):
         """Return the memory that an array occupies, on each device."""
         return ()
 
+    def is_copy(self, array: Any) -> bool:
+        """Return whether a NumPy array is a copy that the framework has made, whose `holdings` it knows."""
+        return False
+
     def components(self, obj: Any) -> Components | None:
         """Return what an object of the framework (a model, an optimizer) holds. None: another object."""
         return None

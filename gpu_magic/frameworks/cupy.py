@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from gpu_magic.errors import PlacementWarning, warn_once
 from gpu_magic.frameworks.base import Framework, Holding, OutOfMemory, wanted_in
-from gpu_magic.frameworks.target import LogicalDevice
+from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ class CuPy(Framework):
     name = "CuPy"
     module = "cupy"
     needs = ("cuda", "ndarray")
+
+    def __init__(self) -> None:
+        # The copies of blocks of memory on the CPU, by id, whose views are NumPy arrays.
+        self._blocks: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
     def statement_for(self, ordinal: int) -> str:
         return f"cupy.cuda.Device({ordinal}).use()"
@@ -82,8 +87,13 @@ class CuPy(Framework):
         return issubclass(kind, sys.modules["cupy"].ndarray)
 
     def holdings(self, array: Any) -> Sequence[Holding]:
+        if self.is_copy(array):
+            return [Holding(CPU, array.base.nbytes, ("address", _address(array.base)))]
         memory = array.data.mem  # shared by its views
         return [Holding(LogicalDevice("gpu", array.device.id, "cuda"), memory.size, ("CuPy", memory.ptr))]
+
+    def is_copy(self, array: Any) -> bool:
+        return id(getattr(array, "base", None)) in self._blocks
 
     def origin(self, array: Any, device: LogicalDevice) -> str:
         """Return the array's device, or "NumPy". On the CPU, CuPy arrays become NumPy arrays."""
@@ -92,19 +102,26 @@ class CuPy(Framework):
         return "" if device.kind == "gpu" and origin == f"cuda:{device.index}" else origin
 
     def copied(self, array: Any, device: LogicalDevice, memo: dict[Any, Any]) -> Any:
-        """Copy each block of memory once, for all its views."""
+        """Copy each block of memory once, for all its views, to the CPU and back."""
         cupy: Any = sys.modules["cupy"]
-        if device.kind == "cpu":
-            return cupy.asnumpy(array)
-        with cupy.cuda.Device(device.index):
-            if not isinstance(array, cupy.ndarray):
-                return cupy.asarray(array)
+        if isinstance(array, cupy.ndarray):
             memory = array.data.mem
-            if memory.ptr not in memo:
-                whole = cupy.ndarray((memory.size,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
-                memo[memory.ptr] = cupy.asarray(whole).data
-            pointer = memo[memory.ptr] + (array.data.ptr - memory.ptr)
-            return cupy.ndarray(array.shape, array.dtype, pointer, array.strides)
+            key, offset = memory.ptr, array.data.ptr - memory.ptr
+            block = cupy.ndarray((memory.size,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
+        elif (block := self._blocks.get(id(array.base))) is not None:
+            key, offset = id(block), _address(array) - _address(block)
+        else:
+            with cupy.cuda.Device(device.index):
+                return cupy.asarray(array)
+        if device.kind == "cpu":
+            if key not in memo:
+                memo[key] = copy = cupy.asnumpy(block)
+                self._blocks[id(copy)] = copy
+            return sys.modules["numpy"].ndarray(array.shape, array.dtype, memo[key], offset, array.strides)
+        with cupy.cuda.Device(device.index):
+            if key not in memo:
+                memo[key] = cupy.asarray(block).data
+            return cupy.ndarray(array.shape, array.dtype, memo[key] + offset, array.strides)
 
     def free_bytes(self, device: LogicalDevice) -> int | None:
         """Return the driver's free bytes plus the bytes in the cache of CuPy's pool."""
@@ -139,6 +156,11 @@ class CuPy(Framework):
         undo.callback(cupy.cuda.Device(cupy.cuda.runtime.getDevice()).use)
         cupy.cuda.Device(device.index).use()
         return f"its current device is {device}. Others can still be named", undo
+
+
+def _address(array: Any) -> int:
+    """Return the address of a NumPy array's first element."""
+    return int(array.__array_interface__["data"][0])
 
 
 FRAMEWORK = CuPy()

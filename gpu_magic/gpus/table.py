@@ -311,7 +311,12 @@ def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
         now += ", chosen when the kernel started"
     if allotted:
         started += f"; {allotted}"
-    return [("Started with", started), ("Now", now), (snapshot.guard.runtime, snapshot.guard.sentence)]
+    facts = [("Started with", started), ("Now", now), (snapshot.guard.runtime, snapshot.guard.sentence)]
+    if snapshot.parked:
+        from gpu_magic.process.parked import parked_text  # rarely needed
+
+        facts.append(("Parked", f"{parked_text(snapshot.parked)}. To bring it back: %gpu_unpark"))
+    return facts
 
 
 def _variables(

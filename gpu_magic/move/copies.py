@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from gpu_magic.frameworks.base import Framework
     from gpu_magic.frameworks.target import LogicalDevice
@@ -52,7 +52,9 @@ class Copies:
         """Add arrays, and count them for their variable. Nothing is allocated."""
         for array in arrays:
             if origin := self._framework.origin(array, self._target):
-                held = self._framework.holdings(array) if self._framework.is_array(type(array)) else ()
+                framework = self._framework
+                is_known = framework.is_array(type(array)) or framework.is_copy(array)
+                held = framework.holdings(array) if is_known else ()
                 if len(held) == 1:
                     nbytes = held[0].nbytes if held[0].key not in self._memory else 0
                     self._memory.add(held[0].key)
@@ -76,5 +78,5 @@ class Copies:
     def put(self) -> None:
         """Give arrays that stay the same objects the memory of their copies. Here none stays."""
 
-    def update_modules(self, objects: Iterable[Any]) -> None:
-        """Update modules that remember their device. Only PyTorch has some."""
+    def update_modules(self, objects: Iterable[Any], is_told: Callable[[Any], bool]) -> None:
+        """Update modules that remember their device, if `is_told` is true for them. Only PyTorch has some."""

@@ -35,9 +35,19 @@ if TYPE_CHECKING:
 
     Place = tuple[Any, Callable[[Any], object]]  # a value with a name, and a function that replaces it
 
-__all__ = ["carry_out", "leftover_lines", "move_variables", "read_places", "to_cpu", "to_gpu"]
+__all__ = [
+    "SEARCH_SECONDS",
+    "carry_out",
+    "carry_out_all",
+    "destination",
+    "leftover_lines",
+    "move_variables",
+    "read_places",
+    "to_cpu",
+    "to_gpu",
+]
 
-_SEARCH_SECONDS = 0.5  # for what `--all` moves, and for variables that hold old copies
+SEARCH_SECONDS = 0.5  # for what `--all` moves, and for variables that hold old copies
 
 
 @public
@@ -115,7 +125,7 @@ def _planned(
     """
     machine = LazySnapshot()
     try:
-        plan = Plan(_destination(text, machine), numpy, machine, is_dry=is_dry)
+        plan = Plan(destination(text, machine), numpy, machine, is_dry=is_dry)
         skipped: list[str] = []
         unusable: UnusableDeviceError | None = None
         for name, (value, _) in places.items():
@@ -140,7 +150,7 @@ def _planned(
     return _planned("cpu", places, numpy, is_dry=is_dry, search=search)
 
 
-def _destination(text: str | None, machine: LazySnapshot) -> LogicalDevice:
+def destination(text: str | None, machine: LazySnapshot) -> LogicalDevice:
     """Return the device that a text names. None: the GPU of the `on_gpu` block around, or else `cuda:0`."""
     if text is None:
         around = innermost()
@@ -159,20 +169,43 @@ def carry_out(plan: Plan, stores: Mapping[str, Place] | None = None) -> list[Any
 
     Interrupts are held. After the present copy, or at the end, an interrupt undoes the move and is raised.
     """
+    carry_out_all([plan], stores or {})
+    return [plan.now(variable.value) for variable in plan.variables]
+
+
+def carry_out_all(plans: Iterable[Plan], stores: Mapping[str, Place]) -> None:
+    """Carry out plans one after the other, all or none. Each is made when the earlier ones are done.
+
+    Raises
+    ------
+    PlacementError
+        A plan has failed, or the generator has. Nothing has changed.
+
+    """
     with collection_paused(), defer_interrupts() as interrupts:
-        failure = _attempt(plan, stores or {}, interrupts)
+        begun: list[Plan] = []
+        failure: str | None = None
+        try:
+            for plan in plans:
+                begun.append(plan)
+                if (failure := _attempt(plan, stores, interrupts)) is not None:
+                    break
+        except PlacementError as error:  # the next plan cannot be made
+            failure = f"{error} Nothing was changed."
+        except BaseException as error:  # noqa: BLE001 - what objects raise
+            failure = f"The move failed, so nothing was changed: {type(error).__name__}: {error}"
         if failure is not None:
-            frameworks = list(plan.transfers)
-            with contextlib.suppress(BaseException):
-                plan.undo.close()  # all steps in reverse, even if an object raises an error
-            vars(plan).clear()  # the error below refers to the plan, which refers to all copies
+            frameworks = dict.fromkeys(framework for plan in begun for framework in plan.transfers)
+            for plan in reversed(begun):
+                with contextlib.suppress(BaseException):
+                    plan.undo.close()  # all steps in reverse, even if an object raises an error
+                vars(plan).clear()  # the error below refers to the plan, which refers to all copies
             gc.collect()
             for framework in frameworks:
                 with contextlib.suppress(Exception):  # after a CUDA error, each call can raise it again
                     framework.empty_cache()
     if failure is not None:  # raised here, without the frames that hold the copies
         raise PlacementError(failure)
-    return [plan.now(variable.value) for variable in plan.variables]
 
 
 def _attempt(plan: Plan, stores: Mapping[str, Place], interrupts: list[int]) -> str | None:
@@ -259,7 +292,7 @@ def move_variables(
     if all_of_them:
         found = variables_of(namespace, hidden)
         places |= {name: (value, partial(namespace.__setitem__, name)) for name, value in found.items()}
-    budget = Budget(seconds=_SEARCH_SECONDS)
+    budget = Budget(seconds=SEARCH_SECONDS)
     search = budget if all_of_them else None
     plan, lines = _planned(device, places, numpy, or_cpu=or_cpu, is_dry=dry_run, search=search)
     lines += plan.unmoved()

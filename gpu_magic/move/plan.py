@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import get, imported
 from gpu_magic.frameworks.base import Components
 from gpu_magic.move.copies import Copies, Variable
-from gpu_magic.objects.memory import holdings_in, holdings_of, is_same_device
+from gpu_magic.objects.memory import arrays_in, holdings_in, holdings_of, is_same_device
 from gpu_magic.objects.physical import LazySnapshot, described, free_bytes
 from gpu_magic.objects.walk import Walker, collection_paused
 from gpu_magic.text import listed, printable, size_text, with_article
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from gpu_magic.frameworks.base import Framework, Holding
     from gpu_magic.frameworks.target import LogicalDevice
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     # By framework, arrays, and objects that move themselves, each with its arrays.
     _Found = dict[Framework, tuple[list[Any], list[tuple[Any, Sequence[Any]]]]]
 
-__all__ = ["Plan", "UnusableDeviceError"]
+__all__ = ["Moving", "Plan", "UnusableDeviceError"]
 
 _FROM_NUMPY = ("torch", "jax", "cupy")  # the frameworks that NumPy arrays can be converted to
 _NUMERIC = "biufc"  # the NumPy dtypes that frameworks have, by `dtype.kind`
@@ -35,11 +35,20 @@ class UnusableDeviceError(PlacementError):
     """The requested device does not exist, or a framework cannot use it."""
 
 
+class Moving(NamedTuple):
+    """An object that a plan was allowed to move."""
+
+    value: Any  # an array, an object that moves itself, or one that remembers its device
+    framework: Framework | None  # None: NumPy
+    arrays: Sequence[Any]  # those that move with it: only itself if it is an array
+
+
 class Plan:
     """A move of variables to a device, all or none. Before `put`, it only makes copies.
 
     `converts` is the module of the framework to convert NumPy arrays to. None: they stay. If `is_dry`, the
-    plan does not start that framework.
+    plan does not start that framework. With `only`, a function of an object and its arrays, the plan moves
+    just the objects for which that is true: `moving`. An object that cannot move is then no error.
     """
 
     def __init__(
@@ -49,6 +58,7 @@ class Plan:
         machine: LazySnapshot | None = None,
         *,
         is_dry: bool = False,
+        only: Callable[[Any, Sequence[Any]], bool] | None = None,
     ) -> None:
         can_convert = (one for one in imported() if one.module in _FROM_NUMPY)
         self._converts = next((one for one in can_convert if one.module == converts), None)
@@ -56,13 +66,16 @@ class Plan:
             names = ", ".join(_FROM_NUMPY)
             raise PlacementError(f"--numpy {converts} is not possible. First import one of {names}.")
         self.device = self.requested = device  # `device` gets the type of the framework's GPUs later
-        self._machine = machine or LazySnapshot()
-        self._is_dry = is_dry
+        self.machine = machine or LazySnapshot()
+        self._is_dry, self._only = is_dry, only
+        self.moving: list[Moving] = []  # with `only`
+        self._inner: dict[int, bool] = {}  # whether the arrays of sparse tensors move, by their ids
         self.variables: list[Variable] = []
         self.transfers: dict[Framework, Copies] = {}
         self.undo = ExitStack()  # undoes each step
         self._arrays: dict[int, tuple[Any, Framework | None]] = {}  # all that can move, by id
-        self._walker = Walker(device, moves=True)
+        # `only` names exactly what moves, so no optimizer keeps anything.
+        self._walker = Walker(device if only is None else None, moves=True)
         self._found: list[_Found] = []  # in each variable
         self._first: dict[int, str] = {}  # the variable in which an object was found, by the object's id
         self._components: dict[int, Components] = {}  # of an object, by its id
@@ -72,6 +85,7 @@ class Plan:
         self.empty: set[str] = set()  # variables in which the search for arrays found nothing at all
         # The variable, the object, whether it is the variable's value, and a reason or none.
         self.unmoved_objects: list[tuple[str, Any, bool, str]] = []
+        self.unmovable_objects: list[tuple[str, Any, str]] = []  # with `only`: those that would be an error
 
     def add(self, name: str, value: Any, search: Budget | None = None) -> Variable | None:
         """Add a variable. If that raises PlacementError, the plan is as before.
@@ -79,7 +93,9 @@ class Plan:
         `search` is a budget to find a first array. If there is none, return None, and leave the variable out.
         """
         variable = Variable(name, value)
-        visited, unmoved = len(self._walker.visited), len(self.unmoved_objects)
+        visited = len(self._walker.visited)
+        lists: list[list[Any]] = [self.unmoved_objects, self.unmovable_objects, self.moving]
+        lengths = list(map(len, lists))
         try:
             with collection_paused():
                 found = self._find(variable, search)
@@ -89,13 +105,14 @@ class Plan:
                 self._share_out(found, variable)
         except PlacementError:
             self._forget(visited)
-            del self.unmoved_objects[unmoved:]
+            for noted, length in zip(lists, lengths, strict=True):
+                del noted[length:]
             raise
         self.variables.append(variable)
         self._found.append(found)
         return variable
 
-    def _find(self, variable: Variable, search: Budget | None) -> _Found:  # noqa: C901 - one branch for each kind
+    def _find(self, variable: Variable, search: Budget | None) -> _Found:  # noqa: C901, PLR0912 - a branch for each kind
         """Return the arrays, and the objects that move themselves, that no earlier variable holds."""
         walker, name = self._walker, variable.name
         objects: list[tuple[Framework, Any, Sequence[Any]]] = []
@@ -115,21 +132,31 @@ class Plan:
                     self._components[key] = components
                     is_empty = is_empty and not issubclass(type(obj), BaseException)
                 if node.kind == "data":
-                    self._data.add(key)
+                    if self._only is None or self._moves_device_of(obj, components):
+                        self._data.add(key)
+                elif node.kind == "composite":
+                    if self._only is not None and components is not None and _is_sparse(obj):
+                        moves = self._takes(obj, get("torch"), components.children)
+                        self._inner |= dict.fromkeys(map(id, components.children), moves)
                 elif node.kind == "unmoved":
                     self.unmoved_objects.append((name, obj, obj is variable.value, node.reason))
                     is_empty = False
                 elif node.kind == "self-moving" and node.framework is not None:
+                    if not self._takes(obj, node.framework, node.arrays):
+                        continue
                     self._components[key] = Components(node.arrays)
                     self._arrays.update((id(one), (one, node.framework)) for one in node.arrays)
                     objects.append((node.framework, obj, node.arrays))
                 elif node.kind == "unmovable":
+                    if self._only is not None:
+                        self.unmovable_objects.append((name, obj, node.reason))
+                        continue
                     held = holdings_of([obj])
                     if not held or self._elsewhere(held):
                         bound = node.framework and node.framework.bound(obj, name, variable.value)
                         raise PlacementError(bound or node.reason)
                     variable.has_arrays = True
-        found = self._by_framework(variable, walker.arrays[known:])
+        found = self._by_framework(variable, [*filter(self._is_wanted, walker.arrays[known:])])
         for framework, obj, arrays in objects:
             found.setdefault(framework, ([], []))[1].append((obj, arrays))
         variable.has_arrays = variable.has_arrays or bool(found)
@@ -137,6 +164,25 @@ class Plan:
         if search is not None and is_empty and not (variable.has_arrays or variable.numpy):
             self.empty.add(name)
         return found
+
+    def _takes(self, obj: Any, framework: Framework | None, arrays: Sequence[Any]) -> bool:
+        """Return whether an object moves. With `only`, note it if so."""
+        if self._only is None:
+            return True
+        if is_wanted := self._only(obj, arrays):
+            self.moving.append(Moving(obj, framework, arrays))
+        return is_wanted
+
+    def _is_wanted(self, pair: tuple[Any, Framework | None]) -> bool:
+        array, framework = pair
+        decided = self._inner.get(id(array))
+        return self._takes(array, framework, [array]) if decided is None else decided
+
+    def _moves_device_of(self, obj: Any, components: Components | None) -> bool:
+        """Return whether the device moves that an object of another package remembers."""
+        children = () if components is None or "torch" not in sys.modules else components.children
+        devices = [one for one in children if type(one) is sys.modules["torch"].device]
+        return bool(devices) and self._takes(obj, get("torch"), devices)
 
     def _by_framework(self, variable: Variable, pairs: Sequence[tuple[Any, Framework | None]]) -> _Found:
         """Return the arrays to move by the framework that moves them. NumPy arrays come without one."""
@@ -247,12 +293,12 @@ class Plan:
         """The free bytes on the device: the least that a framework can allocate. None: unknown."""
         asked = filter(self._can_ask, self.transfers)
         known = [free for one in asked if (free := one.free_bytes(self.requested)) is not None]
-        return min(known) if known else free_bytes(self.device, self._machine)
+        return min(known) if known else free_bytes(self.device, self.machine)
 
     @property
     def device_text(self) -> str:
         """The device with its physical GPU."""
-        return described(self.device, self._machine)
+        return described(self.device, self.machine)
 
     def memory(self) -> set[Hashable]:
         """Return the keys of the memory to move, as in `holdings_of`."""
@@ -280,7 +326,13 @@ class Plan:
                     self.undo.callback(components.put, new, old)
                     components.put(old, new)
         for transfer in self.transfers.values():
-            transfer.update_modules(self._walker.visited[key] for key in self._components)
+            objects = (self._walker.visited[key] for key in self._components)
+            transfer.update_modules(objects, self._has_moved_whole if self._only else lambda _: True)
+
+    def _has_moved_whole(self, obj: Any) -> bool:
+        """Return whether arrays of an object have moved, and all are there. Then its `to` moves nothing."""
+        arrays, moved = arrays_in([obj]), self._arrays.keys() | set(map(id, self._new.values()))
+        return any(id(array) in moved for array, _ in arrays) and not self._elsewhere(holdings_in(arrays))
 
     def now(self, obj: Any) -> Any:
         """Return the replacement of an object, or the object itself. An immutable object is built again."""
@@ -353,6 +405,12 @@ class Plan:
         return f"Move its models: %to_{device.kind} {models}" + f" --device {device.index}" * (
             device.kind == "gpu"
         )
+
+
+def _is_sparse(obj: Any) -> bool:
+    """Return whether an object is a sparse tensor, which the walker takes apart."""
+    torch = sys.modules.get("torch")
+    return torch is not None and issubclass(type(obj), torch.Tensor)
 
 
 def _is_convertible(array: Any) -> bool:

@@ -19,7 +19,7 @@ from gpu_magic.objects.parts import attributes_of_tensor
 from gpu_magic.objects.walk import Walker, tensors_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from gpu_magic.frameworks.base import Framework
     from gpu_magic.frameworks.target import LogicalDevice
@@ -352,7 +352,7 @@ class Tensors(Copies):
         self._undo.callback(setattr, tensor, "grad", grad)
         self._undo.callback(swap)
 
-    def update_modules(self, objects: Iterable[Any]) -> None:
+    def update_modules(self, objects: Iterable[Any], is_told: Callable[[Any], bool]) -> None:
         """Call `to` of modules with their own `to` or `_apply`, because they remember their device.
 
         Their tensors are already on the device, so the calls move nothing. PyTorch's own `to` calls only
@@ -367,7 +367,11 @@ class Tensors(Copies):
         future = self._torch.__future__
         overwrites = future.get_overwrite_module_params_on_conversion()
         for module in modules:
-            if type(module) in own or "to" in vars(module):
+            is_rnn = issubclass(type(module), nn.RNNBase)
+            has_own_to = type(module) in own or "to" in vars(module)
+            if not (is_rnn or has_own_to) or not is_told(module):
+                continue
+            if has_own_to:
                 before = [(one, dict(vars(one))) for one in nn.Module.modules(module)]
                 self._undo.callback(_restore, before)
                 future.set_overwrite_module_params_on_conversion(False)  # keep the optimizer's parameters
@@ -378,7 +382,7 @@ class Tensors(Copies):
                         raise
                 finally:
                     future.set_overwrite_module_params_on_conversion(overwrites)
-            if issubclass(type(module), nn.RNNBase):
+            if is_rnn:
                 with contextlib.suppress(RuntimeError):
                     module.flatten_parameters()
 

@@ -20,6 +20,7 @@ from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.objects.namespace import evaluated, variables_of
 from gpu_magic.objects.physical import LazySnapshot, described, labels, physical, used_by_us
 from gpu_magic.objects.walk import Budget, Walker, collection_paused, warn_of_unread
+from gpu_magic.process.parked import parked
 from gpu_magic.processes.processes import my_processes
 from gpu_magic.processes.tasks import tasks
 from gpu_magic.public import public
@@ -32,14 +33,21 @@ if TYPE_CHECKING:
     from gpu_magic.frameworks.base import Framework, MemoryPool, OutOfMemory
 
 __all__ = [
+    "TRACEBACK",
     "Devices",
     "Freed",
+    "arrays_in",
+    "current_shell",
     "devices_of",
+    "free",
     "gpu_free",
     "holdings_in",
     "holdings_of",
+    "in_use",
     "is_same_device",
     "memory_by_device",
+    "outputs_of",
+    "replace_output",
     "shortage_lines",
     "shortage_of",
     "unfinished_text",
@@ -48,6 +56,7 @@ __all__ = [
 
 _MAX_NAMES = 8  # in a line
 _FULL = 1 << 28  # bytes that are free. The handle and the workspaces of a library of CUDA do not fit
+TRACEBACK = "the last error's traceback"
 _IN_GRAPHS = "in graphs (grad_fn)"
 _OUTPUT = re.compile(r"_{1,3}|_\d+")
 
@@ -55,10 +64,10 @@ _OUTPUT = re.compile(r"_{1,3}|_\d+")
 def holdings_of(values: Iterable[object], budget: Budget | None = None) -> dict[Hashable, Holding]:
     """Return the memory that values hold, by a key. Views and tied weights have the same key."""
     with collection_paused():
-        return holdings_in(_arrays_in(values, budget))
+        return holdings_in(arrays_in(values, budget))
 
 
-def _arrays_in(values: Iterable[object], budget: Budget | None) -> list[tuple[Any, Framework | None]]:
+def arrays_in(values: Iterable[object], budget: Budget | None = None) -> list[tuple[Any, Framework | None]]:
     """Return the arrays that values hold, each with its framework, or with None if it is NumPy's."""
     walker = Walker(budget=budget)
     for _ in walker.walk(values):
@@ -179,17 +188,21 @@ def where_lines(shell: Any, names: Sequence[str]) -> list[str]:
 
     A name can be any expression. Raises PlacementError if a variable does not exist.
     """
-    machine, budget = LazySnapshot(), Budget()
+    machine, budget, gpus = LazySnapshot(), Budget(), parked.gpus()
     variables = variables_of(shell.user_ns, shell.user_ns_hidden)
     if names:
         variables = {name: evaluated(shell, name) for name in names}
     rows: list[tuple[str, str]] = []
     for name, value in variables.items():
         with budget.variable(name), collection_paused():
-            arrays = _arrays_in([value], None if names else budget)
+            arrays = arrays_in([value], None if names else budget)
             own = holdings_in(arrays)
             kept = _kept_by_graphs(_graphs_of(arrays), budget)
             graphs = _by_device(one for key, one in kept.items() if key not in own)
+        for array, framework in arrays:
+            if (gpu := gpus.get(id(array))) is not None:
+                for key, one in holdings_in([(array, framework)]).items():
+                    own[key] = one._replace(device=f"{described(CPU, machine)}, parked from {gpu}")
         devices = Devices(_by_device(own.values()), machine)
         if names or devices:
             text = str(devices) if devices else "no arrays"
@@ -280,10 +293,29 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
         rest. The result shows itself as text.
 
     """
+    return free(current_shell(), in_use(machine := LazySnapshot()), machine, dry_run=dry_run)
+
+
+def current_shell() -> Any:
+    """Return IPython's shell. None outside IPython."""
     ipython: Any = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    before = after = _in_use(machine := LazySnapshot())
+    return ipython.get_ipython() if ipython is not None else None
+
+
+def free(  # noqa: C901 - a branch for each line
+    shell: Any,
+    before: dict[LogicalDevice, int],
+    machine: LazySnapshot,
+    *,
+    dry_run: bool = False,
+    is_parking: bool = False,
+) -> Freed:
+    """Do what `gpu_free` does, in a shell, after the memory in use was noted. `park` keeps the outputs."""
+    after = before
     held, dropped, graphs, total, unfinished = _held(shell)
+    if is_parking:
+        held |= {name: size for name, size in dropped.items() if name != TRACEBACK}
+        dropped = {name: size for name, size in dropped.items() if name == TRACEBACK}
     unnamed, drops = 0, listed(_named(dropped))
     if dry_run:
         lines = [f"Would drop {drops}." if drops else "No output and no traceback holds GPU memory."]
@@ -295,12 +327,13 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
         gc.collect()
         notes = list(map(_empty_cache, imported()))
         machine = LazySnapshot()  # the figures have changed
-        after = _in_use(machine)
+        after = in_use(machine, before)
         for device, size in before.items():
             if size or after.get(device):
                 sizes = f"{size_text(size)} → {size_text(after.get(device, 0))}"
                 lines.append(f"{described(device, machine)}: {sizes} in use")
-        lines += filter(None, notes) if any(before.values()) else ["No framework has memory on a GPU here."]
+        has_memory = any(before.values()) or is_parking
+        lines += filter(None, notes) if has_memory else ["No framework has memory on a GPU here."]
         if shell is not None:
             unnamed = max(0, sum(pool.used for _, pool in _pools()) - total - sum(graphs.values()))
     if held:
@@ -308,11 +341,16 @@ def gpu_free(*, dry_run: bool = False) -> Freed:
     if graphs:
         values = "To keep only the values, store loss.item() or loss.detach()."
         lines.append(f"Kept {_IN_GRAPHS} of {listed(_named(graphs))}. {values}")
+    reserved = sum(pool.reserved for _, pool in _pools())
+    if is_parking and (rest := sum(after.values()) - reserved) > 0:
+        lines.append(f"{size_text(rest)} stay for CUDA's context and libraries until the kernel ends.")
     lines += _lines_of_children(machine)
     if unnamed:
         why = "no variable holds, such as the workspaces of libraries"
         lines.append(f"{size_text(unnamed)} more that {why}.")
     lines += [unfinished_text(unfinished)] if unfinished else []
+    if there := str(parked):
+        lines.append(f"Parked in the host's memory: {there}. To bring it back: %gpu_unpark")
     sizes_before = {str(device): nbytes for device, nbytes in before.items()}
     sizes_after = {str(device): after.get(device, 0) for device in before}
     return Freed(sizes_before, sizes_after, dropped, held, graphs, unnamed, "\n".join(lines))
@@ -378,7 +416,7 @@ def _held(shell: Any, device: LogicalDevice | None = None) -> _Held:
         known, found = set(ours), dict[str, int]()
         for name, value in values.items():
             with budget.variable(name), collection_paused():
-                arrays = _arrays_in([value], budget)
+                arrays = arrays_in([value], budget)
                 holdings = holdings_in(arrays)
                 ends[name] = _graphs_of(arrays) if has_pools else []
             count(found, name, holdings, known)
@@ -408,14 +446,11 @@ class _Kept(NamedTuple):
 
 def _kept_by(shell: Any) -> dict[str, _Kept]:
     """Return the last error, the outputs and the results of ended tasks, by what they are called."""
-    found = {
-        "the last error's traceback": _Kept(getattr(sys, "last_value", None), partial(_drop_error, shell))
-    }
-    for name, value in _outputs_of(shell).items():
+    found = {TRACEBACK: _Kept(getattr(sys, "last_value", None), partial(_drop_error, shell))}
+    for name, value in outputs_of(shell).items():
         found[name] = _Kept(value, partial(_drop_output, shell, name))
-    for task in tasks:
-        if not task.is_running:
-            found[f"the result of {task.name}"] = _Kept(task.result, partial(setattr, task, "result", None))
+    for name, task in _ended_tasks().items():
+        found[name] = _Kept(task.result, partial(setattr, task, "result", None))
     return found
 
 
@@ -429,8 +464,11 @@ def _drop_error(shell: Any) -> None:
     shell.InteractiveTB.tb = shell.InteractiveTB.pdb = None
 
 
-def _outputs_of(shell: Any) -> dict[str, Any]:
-    """Return the outputs by name: `Out[3]`. After `%reset out`, IPython itself still keeps some (`_3`)."""
+def outputs_of(shell: Any) -> dict[str, Any]:
+    """Return the outputs by name (`Out[3]`), and the results of ended tasks.
+
+    After `%reset out`, IPython itself still keeps some outputs (`_3`).
+    """
     found = {f"Out[{number}]": value for number, value in shell.user_ns.get("_oh", {}).items()}
     known = set(map(id, found.values()))
     for names in (shell.user_ns_hidden, vars(shell.displayhook)):
@@ -439,12 +477,31 @@ def _outputs_of(shell: Any) -> dict[str, Any]:
         ]
         found |= kept
         known |= {id(one) for _, one in kept}
-    return found
+    return found | {name: task.result for name, task in _ended_tasks().items()}
+
+
+def _ended_tasks() -> dict[str, Any]:
+    return {f"the result of {task.name}": task for task in tasks if not task.is_running}
+
+
+def replace_output(shell: Any, name: str, new: Any) -> None:
+    """Replace an output or a task's result by another value, everywhere IPython keeps it."""
+    if task := _ended_tasks().get(name):
+        task.result = new
+        return
+    old, last, history = outputs_of(shell)[name], shell.last_execution_result, shell.user_ns.get("_oh", {})
+    for number in [number for number, other in history.items() if other is old]:
+        history[number] = new
+    for names in (shell.user_ns, shell.user_ns_hidden, vars(shell.displayhook)):
+        for key in [key for key, value in names.items() if value is old and _OUTPUT.fullmatch(key)]:
+            names[key] = new
+    if last is not None and last.result is old:
+        last.result = new
 
 
 def _drop_output(shell: Any, name: str) -> None:
     """Delete an output."""
-    if name not in (outputs := _outputs_of(shell)):  # deleted with another name of its value
+    if name not in (outputs := outputs_of(shell)):  # deleted with another name of its value
         return
     value, last, history = outputs[name], shell.last_execution_result, shell.user_ns.get("_oh", {})
     for number in [number for number, other in history.items() if other is value]:
@@ -465,12 +522,15 @@ def _pools() -> list[tuple[LogicalDevice, MemoryPool]]:
     return [pool for framework in imported() for pool in framework.pools().items()]
 
 
-def _in_use(machine: LazySnapshot) -> dict[LogicalDevice, int]:
-    """Return this process's bytes on each GPU: the driver's figure, or else the sum of the frameworks'."""
+def in_use(machine: LazySnapshot, also: Iterable[LogicalDevice] = ()) -> dict[LogicalDevice, int]:
+    """Return this process's bytes on each GPU: the driver's figure, or else the sum of the frameworks'.
+
+    GPUs of frameworks that do not count their memory are named by `also`.
+    """
     found: dict[LogicalDevice, int] = {}
     for device, pool in _pools():
         found[device] = found.get(device, 0) + pool.reserved
-    for device in found:
+    for device in {**found, **dict.fromkeys(also)}:
         if (used := used_by_us(device, machine)) is not UNKNOWN:
             found[device] = used
     return found

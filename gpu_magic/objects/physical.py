@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.devices.model import UNKNOWN, Unknown, sum_of
 from gpu_magic.errors import ChoiceError, PlacementError
 from gpu_magic.frameworks.target import LogicalDevice, Target, blocks_here
+from gpu_magic.objects.host import free_host_bytes
 from gpu_magic.process.find import find
 from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot
@@ -140,12 +140,8 @@ def labels(devices: Iterable[LogicalDevice | str], machine: LazySnapshot) -> dic
 
 def free_bytes(device: LogicalDevice, machine: LazySnapshot) -> int | None:
     """Return the free bytes of a device, as the driver or Linux reports them. None if unknown."""
-    if device.kind == "cpu":  # free memory, and caches that Linux can drop (proc(5))
-        try:
-            lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        except OSError:
-            return None
-        return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), None)
+    if device.kind == "cpu":
+        return free_host_bytes()
     gpu = _real(device, machine)
     return None if gpu is None or gpu.status.memory_free is UNKNOWN else gpu.status.memory_free
 

@@ -30,6 +30,8 @@ class BackgroundCell(BackgroundTask):
     An error is kept as text, because its frames would keep all their variables.
     """
 
+    uses_variables = True
+
     def __init__(self, name: str, cell: int) -> None:
         self.name, self._cell = name, cell
         self._where = ""  # its devices, as soon as its block has started

@@ -119,10 +119,10 @@ class VariableList {
 
   show({ variables, processes }) {
     const isHere = processes?.some(({ whose }) => whose); // according to the driver
-    this.element.hidden = !(variables?.largest.length || (variables && isHere));
+    this.element.hidden = !(variables?.largest.length || variables?.parked || (variables && isHere));
     this.free.disabled = this.store.isDead;
     if (!variables) return;
-    const { largest, more, unfinished } = variables;
+    const { largest, more, unfinished, parked } = variables;
     this.list.hidden = !largest.length;
     // By position, because shortened names can be equal. Items stay, because their text could be selected.
     this.items = viewsOf(this.items, [...largest.keys()], () => {
@@ -138,7 +138,8 @@ class VariableList {
       setText(sizeElement, size);
     }
     const notes = more ? [`and ${more} more`] : [];
-    if (!largest.length) notes.push(unfinished ? "none found so far" : "none here");
+    if (parked) notes.push(`${parked} parked`);
+    if (!largest.length && !parked) notes.push(unfinished ? "none found so far" : "none here");
     else if (unfinished) notes.push("not all were looked at");
     setText(this.note, notes.join("; "));
   }

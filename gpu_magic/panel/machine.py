@@ -23,6 +23,7 @@ from gpu_magic.objects.physical import LazySnapshot, physical
 from gpu_magic.objects.walk import Budget
 from gpu_magic.process.find import whole_gpus
 from gpu_magic.process.mask import Flaw
+from gpu_magic.process.parked import parked
 from gpu_magic.process.session import current
 from gpu_magic.process.visible import in_force
 from gpu_magic.processes.processes import next_step
@@ -234,6 +235,11 @@ def find_variables(shell: Any) -> dict[str, dict[str, Any]]:
             gpu = physical(device, machine) if isinstance(device, LogicalDevice) else None
             if gpu is not None and nbytes:
                 found.setdefault(key_of(gpu), []).append((nbytes, name))
+    waiting: dict[str, int] = {}  # for their GPU, in the host's memory
+    for place, nbytes in parked.nbytes().items():
+        if (gpu := physical(place, machine)) is not None:
+            waiting[key_of(gpu)] = waiting.get(key_of(gpu), 0) + nbytes
+            found.setdefault(key_of(gpu), [])
     return {
         key: {
             "largest": [
@@ -242,6 +248,7 @@ def find_variables(shell: Any) -> dict[str, dict[str, Any]]:
             ],
             "more": max(0, len(sizes) - _MOST_VARIABLES),  # the number of other variables
             "unfinished": bool(budget.unfinished),  # not all variables were looked at completely
+            "parked": size_text(waiting[key]) if key in waiting else "",
         }
         for key, sizes in found.items()
     }

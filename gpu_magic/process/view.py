@@ -23,11 +23,12 @@ from gpu_magic.process.visible import in_force, read_visible
 from gpu_magic.process.watch import cuda_watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from typing import Self
 
     from gpu_magic.devices.model import Claim, Device, Gpu, OtherGpus
     from gpu_magic.devices.problems import Problem
+    from gpu_magic.frameworks.target import LogicalDevice
 
 __all__ = ["Snapshot", "ask_guard", "read_for_auto", "read_machine"]
 
@@ -174,6 +175,12 @@ class Snapshot:
         if not self.guard.can_change:
             return self.guard.devices if self.guard.is_known else UNKNOWN
         return _named(self._by_variables.devices)
+
+    @cached_property
+    def parked(self) -> Mapping[LogicalDevice, int]:
+        """The bytes that the process has parked, by the GPU that they were on. Looked at when first asked."""
+        module = sys.modules.get("gpu_magic.process.parked")
+        return module.parked.nbytes() if module is not None else {}
 
     @cached_property
     def notes(self) -> tuple[Note, ...]:

@@ -31,12 +31,15 @@ class BackgroundTask(ABC):
     gpus
         The GPUs of this process that the task uses, in words. Empty if the task uses none of them. A command
         uses none of them, because it runs in other processes.
+    uses_variables
+        Whether the task runs code of the user in this process, which can use every variable.
 
     """
 
     name: str
     result: Any = None
     gpus: str = ""
+    uses_variables: bool = False
 
     @property
     @abstractmethod

@@ -51,7 +51,7 @@ LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "python")
 _QUOTED = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
 _COMMENT = re.compile(rf"(?P<quoted>{_QUOTED})|(?:^|\s)#.*")
 # The magics whose lines are expressions, which keep their quotes, spaces and braces.
-CODE = ("%to_gpu", "%to_cpu", "%where", "%gpu_fit")
+CODE = ("%to_gpu", "%to_cpu", "%gpu_park", "%gpu_unpark", "%where", "%gpu_fit")
 # Times that can continue after a space: `--wait 1 h`, `--wait 1h 30m`.
 _TIME = r"[0-9]+ ?[dhms][a-z]{0,6}(?: [0-9]+[hms][a-z]{0,6})?"
 _SEVERAL = 4  # the options that a message names all

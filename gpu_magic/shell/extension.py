@@ -45,6 +45,8 @@ MAGICS = {
     "to_gpu": (("line",), "move.magic", "MoveMagics"),
     "to_cpu": (("line",), "move.magic", "MoveMagics"),
     "gpu_free": (("line",), "objects.magic", "ObjectsMagics"),
+    "gpu_park": (("line",), "park.magic", "ParkMagics"),
+    "gpu_unpark": (("line",), "park.magic", "ParkMagics"),
     "gpu_fit": (("line",), "fit.magic", "GpuFitMagic"),
     "gpu_ps": (("line",), "processes.magic", "GpuPsMagic"),
     "gpu_panel": (("line",), "panel.magic", "GpuPanelMagic"),
@@ -56,7 +58,7 @@ MAGICS = {
 }
 _KINDS = [(kind, name) for name, (kinds, *_) in MAGICS.items() for kind in kinds]
 # IPython leaves the lines of these magics as typed. They replace `{n}` themselves, except in code.
-_KEPT = ("gpus", "where", "to_gpu", "to_cpu", "gpu_fit", "gpu_time")
+_KEPT = ("gpus", "where", "to_gpu", "to_cpu", "gpu_park", "gpu_unpark", "gpu_fit", "gpu_time")
 # They replace `{n}` also by local variables of the code that runs them.
 _EXPAND = ("gpus", "on_gpu")
 # Tab completes the arguments of all magics that have some.
@@ -209,6 +211,8 @@ class GpuMagics(Configurable):
         shell.configurables.remove(self)
         if measured := sys.modules.get("gpu_magic.measure.magic"):
             measured.stop(shell)
+        if parking := sys.modules.get("gpu_magic.park.park"):
+            parking.stop_telling(shell)
         for explain in (self._explain_failure, self._explain_without_effect):
             if explain in shell.events.callbacks["post_run_cell"]:
                 shell.events.unregister("post_run_cell", explain)

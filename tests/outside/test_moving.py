@@ -30,6 +30,7 @@ if ELSEWHERE:
     from gpu_magic import FitError, devices_of, to_cpu, to_gpu
     from gpu_magic.move.move import move_variables
     from gpu_magic.text import size_text
+    from tests.programs.cells import shell_with_magics
     from tests.programs.reached import devices_of as devices_reached
 
     logging.disable(logging.WARNING)
@@ -526,3 +527,56 @@ def test_objects_that_refer_to_themselves_end_no_search():
     wrapper = torch.Tensor._make_wrapper_subclass(Wrapper, (4,))
     wrapper.inner, wrapper.again = torch.zeros(4), wrapper
     return [model.weight.device, dict(devices_of(wrapper))]
+
+
+@gives({name: [["cpu"], True, True, True] for name in NAMES}, on="npu")
+def test_what_is_parked_comes_back_as_it_was():
+    """No memory stays on the GPU, and types, dtypes, devices, objects and results are as before."""
+    found = {}
+    space = shell_with_magics().user_ns
+    for name in NAMES:
+        model = space["model"] = made(name).to("npu:1")
+        before, right = kinds(model), outputs(made(name).to("npu:1"))
+        objects = [*model.parameters()] if isinstance(model, nn.Module) else [model]
+        gpu_magic.park()
+        where = [*devices_of(space["model"])]
+        gpu_magic.unpark()
+        model = space["model"]
+        again = [*model.parameters()] if isinstance(model, nn.Module) else [model]
+        is_same = all(one is other for one, other in zip(objects, again, strict=True))
+        found[name] = [where, kinds(model) == before, is_same, torch.equal(outputs(model), right)]
+        del model, objects, again, space["model"]
+    return found
+
+
+@gives({name: [True, True, ["cpu"], ["npu:1"]] for name in LOOPS}, on="npu")
+def test_training_goes_on_after_parking():
+    found, shell = {}, shell_with_magics()
+    for name in LOOPS:
+        (state, go, base), (_, stay, _) = loop(name), loop(name)
+        stay(), go()
+        to_gpu(state, 1)
+        shell.push({"state": state, "base": base})
+        losses = [abs(stay() - go()) < 1e-3]
+        gpu_magic.park()
+        parked = [*devices_of(shell.user_ns["state"])]
+        gpu_magic.unpark()
+        losses += [abs(stay() - go()) < 1e-3 for _ in range(2)]
+        devices = sorted({str(one.device) for one in base.parameters()})
+        found[name] = [all(losses), len(losses) == 3, parked, devices]
+    return found
+
+
+@gives(["npu:1", "npu:1", "npu:1"], on="npu")
+def test_states_that_the_driver_moves_are_not_parked():
+    model = nn.Linear(512, 256).to("npu:1")
+    optimizer = bnb.optim.AdamW8bit(model.parameters())
+    model(torch.ones(1, 512, device="npu:1")).sum().backward()
+    optimizer.step()
+    state = optimizer.state[model.weight]
+    state["state1"].is_paged = True
+    shell_with_magics().push({"model": model, "optimizer": optimizer})
+    gpu_magic.park()
+    found = [state["state1"].device]
+    gpu_magic.unpark()
+    return [*found, state["state2"].device, model.weight.device]

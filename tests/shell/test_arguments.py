@@ -9,7 +9,7 @@ import pytest
 
 from gpu_magic.errors import LineError
 from gpu_magic.option_table import OPTIONS
-from gpu_magic.shell.arguments import read, read_command, read_words
+from gpu_magic.shell.arguments import CODE, read, read_command, read_words
 from tests.conftest import ROOT
 
 
@@ -25,7 +25,7 @@ def test_nothing_is_given_in_an_empty_line(magic: str) -> None:
         "",
         "  ",
         "# a comment",
-        "''" if magic not in ("%gpus", "%to_gpu", "%to_cpu", "%where", "%gpu_fit") else "",
+        "''" if magic not in ("%gpus", *CODE) else "",
     ):
         found = vars(read(magic, line))
         assert found.pop("request") == ""

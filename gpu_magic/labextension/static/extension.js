@@ -6,7 +6,7 @@ import { listRunning, Machine, MachineChip, MachineTable } from "./machine.js";
 
 // Only after such cells is the kernel asked for gpu_magic.
 const MENTIONS =
-  /gpu_magic|%(gpus|on_gpu|where|to_gpu|to_cpu|gpu_free|gpu_fit|gpu_ps|gpu_panel|gpu_doctor|gpu_launch|gpu_tasks|gpu_cluster|gpu_time)\b/;
+  /gpu_magic|%(gpus|on_gpu|where|to_gpu|to_cpu|gpu_free|gpu_park|gpu_unpark|gpu_fit|gpu_ps|gpu_panel|gpu_doctor|gpu_launch|gpu_tasks|gpu_cluster|gpu_time)\b/;
 
 // `modules` has what is used of the application's own modules, by name: see remoteEntry.js.
 export function makePlugin(modules) {

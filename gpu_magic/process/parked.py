@@ -1,0 +1,122 @@
+"""What this process has parked: in the host's memory, with the GPU that it goes back to."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gpu_magic.frameworks.target import CPU
+from gpu_magic.text import listed, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from gpu_magic.frameworks.base import Framework
+    from gpu_magic.frameworks.target import LogicalDevice
+
+    # An item with weak references: `Item` says what they are.
+    _Refs = tuple[Callable[[], Any], ...]
+    _Entry = tuple[_Refs, _Refs, Framework, LogicalDevice, int]
+
+__all__ = ["Item", "known_by", "parked", "parked_text"]
+
+
+class Item(NamedTuple):
+    """A parked array, or an object that moves itself, or one that remembers its device.
+
+    Parameters
+    ----------
+    known_by
+        The object. Of a tensor that wraps other tensors, these: `torch.utils.swap_tensors`, with which it
+        moves, refuses a tensor that has a weak reference.
+    arrays
+        Its arrays.
+    framework
+        The framework that it came from.
+    device
+        The GPU that it was on.
+    nbytes
+        The bytes that it had there.
+
+    """
+
+    known_by: Sequence[Any]
+    arrays: Sequence[Any]
+    framework: Framework
+    device: LogicalDevice
+    nbytes: int
+
+
+class _Lot:
+    """All that is parked now. It keeps nothing alive. What has left the CPU is parked no more."""
+
+    def __init__(self) -> None:
+        self._entries: tuple[_Entry, ...] = ()
+
+    def replace(self, items: Iterable[Item]) -> None:
+        """Forget all that is parked, and remember these items."""
+        self._entries = tuple(
+            (
+                tuple(map(_weak, one.known_by)),
+                tuple(map(_weak, one.arrays)),
+                one.framework,
+                one.device,
+                one.nbytes,
+            )
+            for one in items
+        )
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield what is still there."""
+        for refs, array_refs, framework, device, nbytes in self._entries:
+            known_by = [ref() for ref in refs]
+            arrays = [array for ref in array_refs if (array := ref()) is not None]
+            is_there = not any(one is None for one in known_by)
+            if is_there and all(_is_on_cpu(array, framework) for array in arrays):
+                yield Item(known_by, arrays, framework, device, nbytes)
+
+    def gpus(self) -> dict[int, LogicalDevice]:
+        """Return the GPU that each array was on, by the array's id."""
+        return {id(array): item.device for item in self for array in item.arrays}
+
+    def nbytes(self) -> Mapping[LogicalDevice, int]:
+        """Return the bytes by the GPU that they were on."""
+        found: dict[LogicalDevice, int] = {}
+        for item in self:
+            found[item.device] = found.get(item.device, 0) + item.nbytes
+        return found
+
+    def __str__(self) -> str:
+        return parked_text(self.nbytes())
+
+
+def parked_text(sizes: Mapping[LogicalDevice, int]) -> str:
+    """Return `6.2 GiB from cuda:0 and 1.0 GiB from cuda:1`. Empty if there is nothing."""
+    names = sorted(sizes, key=str)
+    return listed([f"{size_text(sizes[device])} from {device}" for device in names if sizes[device]])
+
+
+def known_by(obj: Any) -> Sequence[Any]:
+    """Return what an object is known by: see `Item`."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and issubclass(type(obj), torch.Tensor):
+        from gpu_magic.frameworks.torch_objects import inner_tensors, is_wrapper  # only for PyTorch
+
+        return (is_wrapper(type(obj)) and inner_tensors(obj)) or [obj]
+    return [obj]
+
+
+def _is_on_cpu(array: Any, framework: Framework) -> bool:
+    is_copy = not framework.is_array(type(array))  # CuPy's arrays are NumPy's meanwhile
+    return is_copy or all(one.device == CPU for one in framework.holdings(array))
+
+
+def _weak(obj: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(obj)
+    except TypeError:  # a type without weak references
+        return lambda: obj
+
+
+parked = _Lot()
