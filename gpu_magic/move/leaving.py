@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import KNOWN, device_of, get
 from gpu_magic.frameworks.target import CPU, LogicalDevice
+from gpu_magic.move.move import read_places
 from gpu_magic.move.plan import Plan
-from gpu_magic.objects.memory import arrays_in, holdings_in
+from gpu_magic.objects.memory import arrays_in, holdings_in, outputs_of, replace_output
 from gpu_magic.text import printable, size_text, with_article
 
 if TYPE_CHECKING:
@@ -19,7 +21,22 @@ if TYPE_CHECKING:
     from gpu_magic.move.move import Place
     from gpu_magic.objects.walk import Budget
 
-__all__ = ["bytes_on_gpus", "gpu_of", "plan_to_cpu"]
+__all__ = ["bytes_on_gpus", "gpu_of", "places_here", "plan_to_cpu"]
+
+
+def places_here(shell: Any, names: Sequence[str]) -> tuple[dict[str, Place], dict[str, Place] | None]:
+    """Return all places that can hold arrays, and those of some names. None without names."""
+    space = vars(sys.modules["__main__"]) if shell is None else shell.user_ns
+    hidden = {name for name in space if name.startswith("__")} if shell is None else shell.user_ns_hidden
+    if not all(isinstance(name, str) for name in names):
+        raise PlacementError("Variables are named by text: park('model'). Without names: all variables.")
+    named = read_places(" ".join(names), space, hidden) if names else None
+    variables = [(name, value) for name, value in space.items() if name not in hidden]
+    places: dict[str, Place] = {name: (value, partial(space.__setitem__, name)) for name, value in variables}
+    if shell is not None:
+        outputs = outputs_of(shell).items()
+        places |= {name: (value, partial(replace_output, shell, name)) for name, value in outputs}
+    return places, named
 
 
 def plan_to_cpu(

@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import sys
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import get
 from gpu_magic.interrupts import defer_interrupts
-from gpu_magic.move.leaving import bytes_on_gpus, gpu_of, plan_to_cpu
-from gpu_magic.move.move import SEARCH_SECONDS, carry_out_all, read_places
-from gpu_magic.objects.memory import (
-    arrays_in,
-    current_shell,
-    free,
-    in_use,
-    outputs_of,
-    replace_output,
-    unfinished_text,
-)
+from gpu_magic.move.leaving import bytes_on_gpus, gpu_of, places_here, plan_to_cpu
+from gpu_magic.move.move import SEARCH_SECONDS, carry_out_all
+from gpu_magic.objects.memory import arrays_in, current_shell, free, in_use, unfinished_text
 from gpu_magic.objects.physical import LazySnapshot
 from gpu_magic.objects.users import check_unused
 from gpu_magic.objects.walk import Budget, collection_paused
-from gpu_magic.process.parked import Item, known_by, parked
+from gpu_magic.process.parked import Item, known_by, parked, tell_next_cell
 from gpu_magic.public import public
 from gpu_magic.text import listed, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Mapping
 
     from gpu_magic.frameworks.target import LogicalDevice
-    from gpu_magic.move.move import Place
     from gpu_magic.move.plan import Plan
 
-__all__ = ["Parking", "park", "places_here", "sized", "stop_telling"]
-
-_telling: list[Callable[..., None]] = []  # the hook that tells the next cell, if there is one
+__all__ = ["Parking", "park", "sized"]
 
 
 class Parking(NamedTuple):
@@ -124,7 +111,7 @@ def park(*names: str, dry_run: bool = False) -> Parking:
             references.clear()
         moving.clear()
     freed = free(shell, before, machine, is_parking=True)
-    _tell_next_cell(shell)
+    tell_next_cell(shell)
     return Parking(sizes, freed.before, freed.after, "\n".join([f"Parked {what}.", *lines, freed.text]))
 
 
@@ -141,42 +128,3 @@ def _items(plan: Plan, was_on: Iterable[tuple[LogicalDevice | None, int]]) -> It
 def sized(sizes: Mapping[str, int]) -> str:
     """Return the variables with their bytes. Those that share all arrays with earlier ones have none."""
     return listed(f"{name} ({size_text(nbytes)})" if nbytes else name for name, nbytes in sizes.items())
-
-
-def places_here(shell: Any, names: Sequence[str]) -> tuple[dict[str, Place], dict[str, Place] | None]:
-    """Return all places that can hold arrays, and those of some names. None without names."""
-    space = vars(sys.modules["__main__"]) if shell is None else shell.user_ns
-    hidden = {name for name in space if name.startswith("__")} if shell is None else shell.user_ns_hidden
-    if not all(isinstance(name, str) for name in names):
-        raise PlacementError("Variables are named by text: park('model'). Without names: all variables.")
-    named = read_places(" ".join(names), space, hidden) if names else None
-    variables = [(name, value) for name, value in space.items() if name not in hidden]
-    places: dict[str, Place] = {name: (value, partial(space.__setitem__, name)) for name, value in variables}
-    if shell is not None:
-        outputs = outputs_of(shell).items()
-        places |= {name: (value, partial(replace_output, shell, name)) for name, value in outputs}
-    return places, named
-
-
-def _tell_next_cell(shell: Any) -> None:
-    """Print a line in the next cell if something is still parked then. Hidden cells do not count."""
-    stop_telling(shell)
-
-    def tell(info: Any = None) -> None:
-        cell = getattr(info, "raw_cell", None) or ""
-        if getattr(info, "store_history", True) and "unpark" not in cell:
-            stop_telling(shell)
-            if there := str(parked):
-                print(f"Variables are parked on the CPU: {there}. To bring them back: %gpu_unpark")  # noqa: T201
-
-    if shell is not None:
-        _telling.append(tell)
-        shell.events.register("pre_run_cell", tell)
-
-
-def stop_telling(shell: Any) -> None:
-    """Print nothing in the next cell."""
-    while _telling:
-        tell = _telling.pop()
-        if tell in shell.events.callbacks["pre_run_cell"]:
-            shell.events.unregister("pre_run_cell", tell)

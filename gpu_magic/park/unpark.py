@@ -4,30 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.devices.model import UNKNOWN
-from gpu_magic.devices.processes import ProcessNames
-from gpu_magic.errors import NotFreeError, PlacementError
 from gpu_magic.frameworks import device_of
 from gpu_magic.frameworks.target import CPU, LogicalDevice, normalize_device
-from gpu_magic.gpus.options import Options, read_seconds
-from gpu_magic.gpus.request import parse
+from gpu_magic.gpus.room import check_room, wait_for_room
 from gpu_magic.interrupts import defer_interrupts
+from gpu_magic.move.leaving import places_here
 from gpu_magic.move.move import SEARCH_SECONDS, carry_out_all, destination
 from gpu_magic.move.plan import Plan
 from gpu_magic.objects.memory import current_shell, in_use
-from gpu_magic.objects.physical import LazySnapshot, physical
+from gpu_magic.objects.physical import LazySnapshot
 from gpu_magic.objects.users import check_unused
 from gpu_magic.objects.walk import Budget, collection_paused
-from gpu_magic.park.park import Parking, places_here, sized
+from gpu_magic.park.park import Parking, sized
 from gpu_magic.process.parked import Item, known_by, parked
-from gpu_magic.process.session import current
 from gpu_magic.public import public
-from gpu_magic.text import listed, size_text
+from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from gpu_magic.devices.model import Inventory
     from gpu_magic.move.move import Place
 
 __all__ = ["unpark"]
@@ -100,9 +95,9 @@ def unpark(
             here = {one.name: one.nbytes for one in plan.variables if one.arrays}
             sizes = {name: sizes.get(name, 0) + here.get(name, 0) for name in {**sizes, **here}}
             lines.append(f"{'Would go back to' if dry_run else 'Back on'} {plan.device_text}: {sized(here)}.")
-            check_unused(array for one in plan.moving for array in one.arrays)
         if dry_run:
             return Parking(sizes, {}, {}, "\n".join(lines))
+        check_unused(array for plan in plans for one in plan.moving for array in one.arrays)
         before = in_use(machine, by_device)
         _carry_out(plans, by_device, places, shell)
     after = in_use(LazySnapshot(), before)
@@ -118,11 +113,13 @@ def _plan(device: LogicalDevice | None, items: Sequence[Item], places: Mapping[s
     def goes(obj: Any, _: Sequence[Any]) -> bool:
         return any(id(one) in there for one in known_by(obj))
 
-    is_from_cupy = any(item.framework.module == "cupy" for item in items)
-    plan = Plan(device or CPU, "cupy" if is_from_cupy else None, only=goes)
-    budget = Budget(seconds=SEARCH_SECONDS)
-    for name, (value, _) in places.items():
-        plan.add(name, value, budget)
+    converts = "cupy" if any(item.framework.module == "cupy" for item in items) else None
+    for budget in (Budget(seconds=SEARCH_SECONDS), None):
+        plan = Plan(device or CPU, converts, only=goes)
+        for name, (value, _) in places.items():
+            plan.add(name, value, budget)
+        if budget is None or not budget.unfinished or len(plan.moving) >= len(items):
+            break  # else search all variables to their ends, however long that takes
     return plan
 
 
@@ -148,58 +145,3 @@ def _carry_out(
             everything = [item for item in everything if moving.isdisjoint(map(id, item.known_by))]
         finally:
             parked.replace(everything)
-
-
-def _free_text(plan: Plan) -> str:
-    """Return how much is free, and who holds the rest: `3.1 GiB are free (maria: train.py, 60.0 GiB)`."""
-    gpu = physical(plan.device, plan.machine)
-    processes = () if gpu is None or gpu.status.processes is UNKNOWN else gpu.status.processes
-    names = ProcessNames(processes)
-    others = [names.line(one) for one in processes if one.is_this_process is not True]
-    who = f" ({'; '.join(others)})" if others else ""
-    return f"{size_text(plan.free or 0)} are free{who}"
-
-
-def check_room(plans: Sequence[Plan]) -> None:
-    """Raise NotFreeError if the devices have too little free memory."""
-    full = [plan for plan in plans if plan.free is not None and plan.least > plan.free]
-    if full:
-        sizes = [f"{size_text(plan.least)} do not fit on {plan.device_text}" for plan in full]
-        needed = [f"{size}, where {_free_text(plan)}" for size, plan in zip(sizes, full, strict=True)]
-        raise NotFreeError(
-            f"{'; '.join(needed)}. Nothing was changed. To wait: %gpu_unpark --wait 30m. To another GPU: "
-            "%gpu_unpark --device 1",
-            "; ".join(f"{plan.device_text}, {_free_text(plan)}" for plan in full),
-        )
-
-
-def wait_for_room(
-    plans: Sequence[Plan], within: str | float, on_wait: Callable[[str], object] | None
-) -> None:
-    """Wait, in turn with all users who wait for GPUs, until the devices have room for the plans."""
-    from gpu_magic.gpus.wait import Wait  # imports asyncio
-
-    found = [physical(plan.device, plan.machine) for plan in plans]
-    gpus = [gpu for gpu in found if gpu is not None]
-    if len(gpus) < len(plans):
-        raise PlacementError("Which GPUs these are is unknown, so --wait cannot wait for them.")
-
-    def decide(_: Options, machine: Inventory) -> bool:
-        for plan in plans:
-            plan.machine = LazySnapshot()
-        kept = [(one.label, claim) for one in machine.devices for claim in one.status.claims if claim.waits]
-        if left := [f"{label} is {claim}" for label, claim in kept if label in {gpu.label for gpu in gpus}]:
-            raise NotFreeError("", "; ".join(left))
-        check_room(plans)
-        return True
-
-    request: Any = parse(",".join(gpu.number_text for gpu in gpus))
-    Wait(
-        current(),
-        request,
-        Options(min_free=max(1 << 20, *(plan.least for plan in plans))),
-        read_seconds(within),
-        claims=dict,
-        decide=decide,
-        commit=bool,
-    ).wait(lambda line: on_wait(str(line)) if on_wait else None)

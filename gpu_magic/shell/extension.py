@@ -211,7 +211,7 @@ class GpuMagics(Configurable):
         shell.configurables.remove(self)
         if measured := sys.modules.get("gpu_magic.measure.magic"):
             measured.stop(shell)
-        if parking := sys.modules.get("gpu_magic.park.park"):
+        if parking := sys.modules.get("gpu_magic.process.parked"):
             parking.stop_telling(shell)
         for explain in (self._explain_failure, self._explain_without_effect):
             if explain in shell.events.callbacks["post_run_cell"]:

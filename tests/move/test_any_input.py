@@ -40,7 +40,7 @@ EXPRESSIONS = (
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.sampled_from(["to_gpu", "gpu_fit"]), EXPRESSIONS)
+@given(st.sampled_from(["to_gpu", "gpu_park", "gpu_unpark", "gpu_fit"]), EXPRESSIONS)
 @example("gpu_fit", f"x{'.a' * LONG}")
 @example("gpu_fit", f"{'-' * LONG}1")
 @example("gpu_fit", "model(await x)")

@@ -20,6 +20,8 @@ LINES = (
     "%gpus reset",
     "%gpus",
     "%to_gpu x batch",
+    "%gpu_park",
+    "%gpu_unpark",
     "%to_cpu x batch",
     "%reload_ext gpu_magic",
 )

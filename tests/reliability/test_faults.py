@@ -49,6 +49,8 @@ def run(stage: Stage) -> None:
 def move(stage: Stage) -> None:
     stage.type("%to_gpu x batch")
     stage.type("%where")
+    stage.type("%gpu_park")
+    stage.type("%gpu_unpark")
     stage.type("%to_cpu x batch")
 
 
