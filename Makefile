@@ -56,14 +56,15 @@ test-suite:
 test-notebooks:
 	env $(SIMULATED) GPU_MAGIC_CLAIMS=off $(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) notebooks \
 	    --ignore notebooks/moving.ipynb --ignore notebooks/shared_server.ipynb --ignore notebooks/measuring.ipynb \
-	    --ignore notebooks/start.ipynb
+	    --ignore notebooks/start.ipynb --ignore notebooks/park.ipynb
 
 test-shared-server:
 	env $(SIMULATED) GPU_MAGIC_CLAIMS=$$(mktemp -d)/claims \
 	    $(BIN)/python -m pytest $(NBVAL) notebooks/shared_server.ipynb
 
 test-moving:
-	PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) notebooks/moving.ipynb
+	PYTHONPATH=$$($(BIN)/python -m tests.native) $(BIN)/python -m pytest $(NBVAL) \
+	    notebooks/moving.ipynb notebooks/park.ipynb
 
 test-measuring:
 	env $(SIMULATED) GPU_MAGIC_SIMULATE="2xA100-80GB own=0:12GiB:60" GPU_MAGIC_CLAIMS=off \

@@ -1,9 +1,9 @@
 """Runs the notebooks on a simulated machine whose clock stands still, and keeps their outputs.
 
-In moving.ipynb and measuring.ipynb PyTorch has the tests' pretend accelerator. In measuring.ipynb the kernel
-also works on the simulated machine, and the clock runs. In shared_server.ipynb and start.ipynb the kernel
-claims GPUs in a folder that no other process sees. The other notebooks claim none, so that they can run
-side by side.
+In moving.ipynb, measuring.ipynb and park.ipynb PyTorch has the tests' pretend accelerator. In
+measuring.ipynb the kernel also works on the simulated machine, and the clock runs. In shared_server.ipynb and
+start.ipynb the kernel claims GPUs in a folder that no other process sees. The other notebooks claim none, so
+that they can run side by side.
 
 The tests then hold the notebooks to these outputs, so look at the difference before you commit it.
 
@@ -33,7 +33,7 @@ def main(paths: list[Path]) -> None:
     accelerator = [sys.executable, "-m", "tests.native"]
     for path in paths:
         extra = simulated
-        if path.stem in ("moving", "measuring"):
+        if path.stem in ("moving", "measuring", "park"):
             done = subprocess.run(
                 accelerator, cwd=FOLDER.parent, stdout=subprocess.PIPE, text=True, check=True
             )

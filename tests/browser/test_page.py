@@ -190,7 +190,9 @@ def test_variables_are_shown_where_there_are_some_and_can_be_freed(bare: BarePag
     expect(variables).to_contain_text("and 3 more; not all were looked at")
     variables.get_by_role("button", name="Free what can be freed").click()
     assert sent(page, "free") == [{"type": "free"}]
-    none = {"largest": [], "more": 0, "unfinished": False}
+    none = {"largest": [], "more": 0, "unfinished": False, "parked": ""}
+    tell(page, state, details={"1": detail_of(variables={**none, "parked": "6.2 GiB"}, processes=[])})
+    expect(variables.locator(".gm-detail-note")).to_have_text("6.2 GiB parked")
     tell(page, state, details={"1": detail_of(variables=none)})
     expect(variables).to_contain_text("none here")
     tell(page, state, details={"1": detail_of(variables=none, processes=[])})
