@@ -25,6 +25,7 @@ from gpu_magic.objects.namespace import parse_expression, raised_text, value_of,
 from gpu_magic.objects.parts import class_of
 from gpu_magic.objects.physical import LazySnapshot, innermost, locate
 from gpu_magic.objects.walk import Budget, Walker, collection_paused
+from gpu_magic.process.parked import parked
 from gpu_magic.public import public
 from gpu_magic.text import code_words, counted, listed, size_text, text_table, with_article
 
@@ -182,7 +183,7 @@ def carry_out_all(plans: Iterable[Plan], stores: Mapping[str, Place]) -> None:
         A plan has failed, or the generator has. Nothing has changed.
 
     """
-    with collection_paused(), defer_interrupts() as interrupts:
+    with collection_paused(), defer_interrupts() as interrupts, parked.held():
         begun: list[Plan] = []
         failure: str | None = None
         try:

@@ -130,8 +130,7 @@ def _carry_out(
     shell: Any,
 ) -> None:
     """Carry out the plans for several devices. Those after the first are made again for what has changed."""
-    moving = {id(one) for plan in plans for moved in plan.moving for one in known_by(moved.value)}
-    everything = list(parked)
+    moving = {id(one): one for plan in plans for moved in plan.moving for one in known_by(moved.value)}
 
     def made() -> Iterator[Plan]:
         yield plans[0]
@@ -139,9 +138,5 @@ def _carry_out(
             yield _plan(plan.requested, items[plan.requested], places_here(shell, ())[0])
 
     with defer_interrupts():
-        parked.replace(())  # without weak references, so that tensors can be swapped
-        try:
-            carry_out_all(made(), places)
-            everything = [item for item in everything if moving.isdisjoint(map(id, item.known_by))]
-        finally:
-            parked.replace(everything)
+        carry_out_all(made(), places)
+        parked.replace([item for item in parked if moving.keys().isdisjoint(map(id, item.known_by))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -68,6 +69,17 @@ class _Lot:
             )
             for one in items
         )
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Have no weak references in a block, in which tensors can be swapped. Then forget what has left."""
+        items = list(self)
+        self.replace(())
+        try:
+            yield
+        finally:
+            self.replace(items)
+            self.replace(list(self))
 
     def __iter__(self) -> Iterator[Item]:
         """Yield what is still there."""

@@ -580,3 +580,50 @@ def test_states_that_the_driver_moves_are_not_parked():
     found = [state["state1"].device]
     gpu_magic.unpark()
     return [*found, state["state2"].device, model.weight.device]
+
+
+@gives(
+    [f"model stays on the GPU (65.0 KiB): {ON_TWO}", ["npu:0", "npu:1"], ["cpu"], ["npu:0", "npu:1"], True],
+    on="npu",
+)
+def test_a_model_that_hooks_place_is_not_parked_and_works_afterwards():
+    """The states of its optimizer are parked, and come back."""
+    model = accelerate.dispatch_model(net(nn.Linear(WIDTH, WIDTH)), {"0": 0, "1": 1})
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step():
+        loss = model(torch.ones(1, WIDTH, device="npu:0")).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    first = step()
+    shell_with_magics().push({"model": model, "optimizer": optimizer})
+
+    def states():
+        return sorted({str(one["exp_avg"].device) for one in optimizer.state.values()})
+
+    (line,) = (line for line in gpu_magic.park().text.splitlines() if " stays " in line)
+    found = [line, sorted({str(one.device) for one in model.parameters()}), states()]
+    gpu_magic.unpark()
+    return [*found, states(), step() < first]
+
+
+@gives(["pipe stays on the GPU", "npu:1", ["cpu", "cpu"], ["npu:1", "npu:1", True]], on="npu")
+def test_a_pipeline_stays_but_its_model_is_parked_if_a_variable_holds_it():
+    config = transformers.BertConfig(
+        vocab_size=6, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+    )
+    model = transformers.BertModel(config).to("npu:1")
+    pipe = transformers.Pipeline.__new__(transformers.FeatureExtractionPipeline)
+    pipe.model, pipe.device, pipe.lock = model, torch.device("npu:1"), logging.getLogger()
+    space = shell_with_magics().user_ns
+    space["pipe"] = pipe
+    (line,) = (line for line in gpu_magic.park().text.splitlines() if " stays " in line)
+    found = [line.partition(" (")[0], model.device]
+    space["model"] = model
+    gpu_magic.park()
+    found.append([model.device, model.pooler.dense.weight.device])
+    gpu_magic.unpark()
+    return [*found, [model.device, model.pooler.dense.weight.device, pipe.device == model.device]]

@@ -434,3 +434,24 @@ def test_tasks_and_threads_that_run():
     found.append(space["x"].device)
     unpark()
     return [*found, space["x"].device]
+
+
+@gives([["cpu"], ["pretend:1"], ["pretend:2"], ["cpu"], "Nothing is parked.", True])
+def test_where_tensors_are_swapped():
+    """PyTorch swaps no tensor that has a weak reference, as what is parked has."""
+    pretend_native.be_like_cuda(False)
+    space = space_with(model=nn.Linear(2, 2))
+    model = gpu_magic.to_gpu(space["model"], 1)
+    before, found = model.weight, []
+    park()
+    found.append(devices_of(space["model"]))
+    unpark()
+    found.append(devices_of(space["model"]))
+    park()
+    gpu_magic.to_gpu(model, 2)
+    found.append(devices_of(space["model"]))
+    text = unpark().text
+    gpu_magic.to_cpu(model)
+    unpark()  # as it was moved by hand, it is parked no more
+    where = devices_of(space["model"])
+    return [*found, where, text, model.weight is before]
