@@ -106,10 +106,10 @@ class CuPy(Framework):
         cupy: Any = sys.modules["cupy"]
         if isinstance(array, cupy.ndarray):
             memory = array.data.mem
-            key, offset = memory.ptr, array.data.ptr - memory.ptr
+            key, offset = ("CuPy", memory.ptr), array.data.ptr - memory.ptr
             block = cupy.ndarray((memory.size,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
         elif (block := self._blocks.get(id(array.base))) is not None:
-            key, offset = id(block), _address(array) - _address(block)
+            key, offset = ("NumPy", id(block)), _address(array) - _address(block)
         else:
             with cupy.cuda.Device(device.index):
                 return cupy.asarray(array)

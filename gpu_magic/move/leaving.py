@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.frameworks import KNOWN, device_of, get
 from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.move.move import read_places
 from gpu_magic.move.plan import Plan
@@ -17,8 +16,8 @@ from gpu_magic.text import printable, size_text, with_article
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from gpu_magic.frameworks.base import Framework
     from gpu_magic.move.move import Place
+    from gpu_magic.move.plan import Moving
     from gpu_magic.objects.walk import Budget
 
 __all__ = ["bytes_on_gpus", "gpu_of", "places_here", "plan_to_cpu"]
@@ -49,9 +48,10 @@ def plan_to_cpu(
     """
     staying: dict[int, Any] = {}
 
-    def leaves(obj: Any, arrays: Sequence[Any]) -> bool:
-        is_asked = among is None or id(obj) in among
-        return is_asked and staying.keys().isdisjoint(map(id, (obj, *arrays))) and gpu_of(arrays) is not None
+    def leaves(one: Moving) -> bool:
+        is_asked = among is None or id(one.value) in among
+        stays = not staying.keys().isdisjoint(map(id, (one.value, *one.arrays)))
+        return is_asked and not stays and gpu_of(one) is not None
 
     while True:
         plan, keepers = Plan(CPU, only=leaves), list[tuple[str, Any, str]]()
@@ -88,25 +88,20 @@ def _lines_of(held: Iterable[Any], plan: Plan, among: set[int] | None) -> Iterat
             yield printable(f"{name} stays on the GPU ({size}): {why or default}")
 
 
-def gpu_of(arrays: Iterable[Any]) -> LogicalDevice | None:
-    """Return the one GPU that arrays are on, if all others are on the CPU. None if it is none, or several."""
-    found: set[LogicalDevice | str] = set()
-    for array in arrays:
-        framework = _framework_of(array)
-        if framework is None:
-            found.update(filter(None, [device_of(array)]))  # of a torch.device
+def gpu_of(one: Moving) -> LogicalDevice | None:
+    """Return the one GPU that an object is on, if the rest of it is on the CPU. Else None."""
+    framework, found = one.framework, set["LogicalDevice | str"]()
+    if framework is None:  # NumPy
+        return None
+    for array in one.arrays:
+        if not framework.is_array(type(array)):
+            found.update(filter(None, [framework.device_of(array)]))  # of a torch.device
         elif getattr(array, "is_paged", False):  # memory of bitsandbytes that the driver moves by itself
             return None
         else:
-            found.update(one.device for one in framework.holdings(array))
-    gpus = [one for one in found if one != CPU]
+            found.update(held.device for held in framework.holdings(array))
+    gpus = [device for device in found if device != CPU]
     return gpus[0] if len(gpus) == 1 and isinstance(gpus[0], LogicalDevice) and _is_gpu(gpus[0]) else None
-
-
-def _framework_of(array: Any) -> Framework | None:
-    """Return the framework of an array. None for NumPy's, and for other objects."""
-    loaded = [get(module) for module in KNOWN if module in sys.modules]
-    return next((one for one in loaded if one.is_array(type(array))), None)
 
 
 def _is_gpu(device: LogicalDevice | str) -> bool:
@@ -120,10 +115,11 @@ def _is_leaf(array: Any) -> bool:
     return is_tensor and array.is_leaf and (array.requires_grad or isinstance(array, torch.nn.Parameter))
 
 
-def bytes_on_gpus(arrays: Iterable[Any], counted: set[Hashable]) -> int:
-    """Return the bytes of arrays on GPUs that were not counted yet, and count them."""
-    owners = [(array, framework) for array in arrays if (framework := _framework_of(array)) is not None]
-    found = holdings_in(owners).items()
-    new = {key: one for key, one in found if key not in counted and _is_gpu(one.device)}
+def bytes_on_gpus(one: Moving, counted: set[Hashable]) -> int:
+    """Return the bytes of an object's arrays on GPUs that were not counted yet, and count them."""
+    framework = one.framework
+    arrays = [] if framework is None else [array for array in one.arrays if framework.is_array(type(array))]
+    found = holdings_in((array, framework) for array in arrays).items()
+    new = {key: held for key, held in found if key not in counted and _is_gpu(held.device)}
     counted.update(new)
-    return sum(one.nbytes for one in new.values())
+    return sum(held.nbytes for held in new.values())

@@ -36,7 +36,7 @@ class UnusableDeviceError(PlacementError):
 
 
 class Moving(NamedTuple):
-    """An object that a plan was allowed to move."""
+    """An object that a plan may move."""
 
     value: Any  # an array, an object that moves itself, or one that remembers its device
     framework: Framework | None  # None: NumPy
@@ -47,8 +47,8 @@ class Plan:
     """A move of variables to a device, all or none. Before `put`, it only makes copies.
 
     `converts` is the module of the framework to convert NumPy arrays to. None: they stay. If `is_dry`, the
-    plan does not start that framework. With `only`, a function of an object and its arrays, the plan moves
-    just the objects for which that is true: `moving`. An object that cannot move is then no error.
+    plan does not start that framework. With `only`, the plan moves just the objects for which that is true:
+    `moving`. An object that cannot move is then no error.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Plan:
         machine: LazySnapshot | None = None,
         *,
         is_dry: bool = False,
-        only: Callable[[Any, Sequence[Any]], bool] | None = None,
+        only: Callable[[Moving], bool] | None = None,
     ) -> None:
         can_convert = (one for one in imported() if one.module in _FROM_NUMPY)
         self._converts = next((one for one in can_convert if one.module == converts), None)
@@ -95,12 +95,13 @@ class Plan:
         variable = Variable(name, value)
         visited = len(self._walker.visited)
         lists: list[list[Any]] = [self.unmoved_objects, self.unmovable_objects, self.moving]
-        lengths = list(map(len, lists))
+        *_, moving = lengths = list(map(len, lists))
         try:
             with collection_paused():
                 found = self._find(variable, search)
                 if search is not None and not (variable.has_arrays or variable.shared_with):
                     self._forget(visited)
+                    del self.moving[moving:]
                     return None
                 self._share_out(found, variable)
         except PlacementError:
@@ -169,8 +170,8 @@ class Plan:
         """Return whether an object moves. With `only`, note it if so."""
         if self._only is None:
             return True
-        if is_wanted := self._only(obj, arrays):
-            self.moving.append(Moving(obj, framework, arrays))
+        if is_wanted := self._only(one := Moving(obj, framework, arrays)):
+            self.moving.append(one)
         return is_wanted
 
     def _is_wanted(self, pair: tuple[Any, Framework | None]) -> bool:

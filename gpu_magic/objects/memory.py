@@ -20,7 +20,7 @@ from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.objects.namespace import evaluated, variables_of
 from gpu_magic.objects.physical import LazySnapshot, described, labels, physical, used_by_us
 from gpu_magic.objects.walk import Budget, Walker, collection_paused, warn_of_unread
-from gpu_magic.process.parked import parked
+from gpu_magic.process.parked import known_by, parked
 from gpu_magic.processes.processes import my_processes
 from gpu_magic.processes.tasks import tasks
 from gpu_magic.public import public
@@ -199,10 +199,10 @@ def where_lines(shell: Any, names: Sequence[str]) -> list[str]:
             own = holdings_in(arrays)
             kept = _kept_by_graphs(_graphs_of(arrays), budget)
             graphs = _by_device(one for key, one in kept.items() if key not in own)
-        for array, framework in arrays:
-            if (gpu := gpus.get(id(array))) is not None:
+        for array, framework in arrays if gpus else ():
+            if there := [gpus[id(part)] for part in known_by(array) if id(part) in gpus]:
                 for key, one in holdings_in([(array, framework)]).items():
-                    own[key] = one._replace(device=f"{described(CPU, machine)}, parked from {gpu}")
+                    own[key] = one._replace(device=f"{described(CPU, machine)}, parked from {there[0]}")
         devices = Devices(_by_device(own.values()), machine)
         if names or devices:
             text = str(devices) if devices else "no arrays"

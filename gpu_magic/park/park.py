@@ -102,7 +102,7 @@ def park(*names: str, dry_run: bool = False) -> Parking:
             return Parking(sizes, {}, {}, "\n".join([told, *lines]))
         check_unused(array for one in plan.moving for array in one.arrays)
         moving, counted = plan.moving, set["Hashable"]()
-        was_on = [(gpu_of(one.arrays), bytes_on_gpus(one.arrays, counted)) for one in moving]
+        was_on = [(gpu_of(one), bytes_on_gpus(one, counted)) for one in moving]
         before = in_use(machine, [gpu for gpu, _ in was_on if gpu is not None])
         with defer_interrupts():
             carry_out_all([plan], places)
@@ -120,9 +120,9 @@ def _items(plan: Plan, was_on: Iterable[tuple[LogicalDevice | None, int]]) -> It
     for one, (gpu, nbytes) in zip(plan.moving, was_on, strict=True):
         now, is_array = plan.now(one.value), one.arrays[0] is one.value and len(one.arrays) == 1
         arrays = [now] if is_array else [array for array, _ in arrays_in([now])]
-        framework = one.framework or get("cupy")
+        inner = [part for array in arrays for part in known_by(array)]
         if gpu is not None:
-            yield Item(known_by(now), arrays, framework, gpu, nbytes)
+            yield Item(known_by(now), inner, one.framework or get("cupy"), gpu, nbytes)
 
 
 def sized(sizes: Mapping[str, int]) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gpu_magic.move.move import Place
+    from gpu_magic.move.plan import Moving
 
 __all__ = ["unpark"]
 
@@ -110,8 +111,8 @@ def _plan(device: LogicalDevice | None, items: Sequence[Item], places: Mapping[s
     """Return the plan that moves some items to a device. None: only to find them."""
     there = {id(one): item for item in items for one in item.known_by}
 
-    def goes(obj: Any, _: Sequence[Any]) -> bool:
-        return any(id(one) in there for one in known_by(obj))
+    def goes(one: Moving) -> bool:
+        return any(id(part) in there for part in known_by(one.value))
 
     converts = "cupy" if any(item.framework.module == "cupy" for item in items) else None
     for budget in (Budget(seconds=SEARCH_SECONDS), None):

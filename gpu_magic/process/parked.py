@@ -34,7 +34,7 @@ class Item(NamedTuple):
         The object. Of a tensor that wraps other tensors, these: `torch.utils.swap_tensors`, with which it
         moves, refuses a tensor that has a weak reference.
     arrays
-        Its arrays.
+        What its arrays are known by.
     framework
         The framework that it came from.
     device

@@ -29,6 +29,7 @@ if ELSEWHERE:
     import gpu_magic
     from gpu_magic import FitError, devices_of, to_cpu, to_gpu
     from gpu_magic.move.move import move_variables
+    from gpu_magic.objects.memory import where_lines
     from gpu_magic.text import size_text
     from tests.programs.cells import shell_with_magics
     from tests.programs.reached import devices_of as devices_reached
@@ -627,3 +628,18 @@ def test_a_pipeline_stays_but_its_model_is_parked_if_a_variable_holds_it():
     found.append([model.device, model.pooler.dense.weight.device])
     gpu_magic.unpark()
     return [*found, [model.device, model.pooler.dense.weight.device, pipe.device == model.device]]
+
+
+@gives(["npu:1", ["npu:0", "npu:0"], "Nothing is parked."], on="npu")
+def test_parked_tensors_that_wrap_others_can_be_moved_by_hand():
+    """PyTorch's own `to` swaps them, which it refuses if they have weak references."""
+    space = shell_with_magics().user_ns
+    space["model"] = made("torchao").to("npu:1")
+    gpu_magic.park()
+    (line,) = where_lines(shell_with_magics(), ["model"])
+    model = space["model"].to("npu:0")
+    return [
+        line.partition("parked from ")[2][:5],
+        [model[0].weight.device, model[1].weight.device],
+        gpu_magic.unpark().text,
+    ]
