@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpu_magic.frameworks.target import LogicalDevice
     from gpu_magic.move.plan import Plan
 
-__all__ = ["Parking", "park", "sized"]
+__all__ = ["Parking", "park", "sized", "sizes_in"]
 
 
 class Parking(NamedTuple):
@@ -88,7 +88,7 @@ def park(*names: str, dry_run: bool = False) -> Parking:
         plan, stays = plan_to_cpu(places, among, budget)
         if named is not None and not plan.moving:
             raise PlacementError(f"Nothing to park in {listed(names)}: no arrays on a GPU.")
-        sizes = {one.name: one.nbytes for one in plan.variables if one.arrays}
+        sizes = sizes_in(plan)
         what = sized(sizes)
         lines = [*stays, *([unfinished_text(budget.unfinished)] if budget.unfinished else [])]
         room = plan.free
@@ -123,6 +123,11 @@ def _items(plan: Plan, was_on: Iterable[tuple[LogicalDevice | None, int]]) -> It
         inner = [part for array in arrays for part in known_by(array)]
         if gpu is not None:
             yield Item(known_by(now), inner, one.framework or get("cupy"), gpu, nbytes)
+
+
+def sizes_in(plan: Plan) -> dict[str, int]:
+    """Return the bytes that move with each variable. Those that share all arrays with earlier ones have 0."""
+    return {one.name: one.nbytes for one in plan.variables if one.arrays or one.shared_with}
 
 
 def sized(sizes: Mapping[str, int]) -> str:

@@ -15,7 +15,7 @@ from gpu_magic.objects.memory import current_shell, in_use
 from gpu_magic.objects.physical import LazySnapshot
 from gpu_magic.objects.users import check_unused
 from gpu_magic.objects.walk import Budget, collection_paused
-from gpu_magic.park.park import Parking, sized
+from gpu_magic.park.park import Parking, sized, sizes_in
 from gpu_magic.process.parked import Item, known_by, parked
 from gpu_magic.public import public
 from gpu_magic.text import listed
@@ -93,7 +93,7 @@ def unpark(
             wait_for_room(plans, wait, on_wait)
         sizes, lines = dict[str, int](), list[str]()
         for plan in plans:
-            here = {one.name: one.nbytes for one in plan.variables if one.arrays}
+            here = sizes_in(plan)
             sizes = {name: sizes.get(name, 0) + here.get(name, 0) for name in {**sizes, **here}}
             lines.append(f"{'Would go back to' if dry_run else 'Back on'} {plan.device_text}: {sized(here)}.")
         if dry_run:

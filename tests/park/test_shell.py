@@ -67,11 +67,11 @@ def test_there_and_back(run: Run, shell: InteractiveShell, framework: EightGpus)
     assert where(shell) == [None] * 4
     assert shell.user_ns["pair"][0] is shell.user_ns["x"]
     assert run("%gpu_unpark --dry-run") == [
-        f"Would go back to {GPU.format(1)}: x (1.0 MiB).",
+        f"Would go back to {GPU.format(1)}: x (1.0 MiB) and pair.",
         f"Would go back to {GPU.format(2)}: pair (1.0 MiB).",
     ]
     assert run("%gpu_unpark") == [
-        f"Back on {GPU.format(1)}: x (1.0 MiB).",
+        f"Back on {GPU.format(1)}: x (1.0 MiB) and pair.",
         f"Back on {GPU.format(2)}: pair (1.0 MiB).",
     ]
     assert where(shell) == [1, 1, 2, None]
@@ -145,7 +145,7 @@ def test_a_full_gpu_is_refused_with_who_holds_it_and_another_one_can_be_named(
     )
     assert where(shell) == [None, None, 2, None]
     framework.free = 1 << 40
-    assert run("%gpu_unpark --device smi:5")[0] == f"Back on {GPU.format(5)}: x (1.0 MiB)."
+    assert run("%gpu_unpark --device smi:5")[0] == f"Back on {GPU.format(5)}: x (1.0 MiB) and pair."
     assert where(shell) == [5, 5, 2, None]
 
 
