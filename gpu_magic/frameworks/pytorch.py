@@ -169,8 +169,13 @@ class PyTorch(Framework):
         return ""
 
     def bound(self, obj: Any, name: str = "", whole: Any = None) -> str:
-        """Return why a module cannot move that hooks run on devices of their own, as a sentence."""
+        """Return why a module cannot move, as a sentence: hooks place it, or keep some of its weights."""
         kind = sys.modules["torch"].nn.Module
+        sharded = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
+        if sharded is not None and isinstance(obj, sharded):
+            shard = sys.modules["torch.distributed.tensor"].DTensor
+            if not all(isinstance(one, shard) for one in kind.parameters(obj)):
+                return f"fully_shard has gathered weights of this {type(obj).__name__}: call its reshard()."
         if not isinstance(obj, kind) or not execution_devices(obj)[0]:
             return ""
         hooks = [execution_devices(module) for module in kind.modules(obj)]

@@ -643,3 +643,18 @@ def test_parked_tensors_that_wrap_others_can_be_moved_by_hand():
         [model[0].weight.device, model[1].weight.device],
         gpu_magic.unpark().text,
     ]
+
+
+@gives([[True, True], "cpu", "npu:1", True], on="npu")
+def test_sharded_weights_that_are_gathered_do_not_move():
+    """After a step, `fully_shard` keeps the shards of the outer module where no search finds them."""
+    model = made("fully_shard").to("npu:1")
+    right = outputs(model)
+    shell_with_magics().push({"model": model})
+    why = "fully_shard has gathered weights of this FSDPSequential: call its reshard()."
+    found = [[why in placement_error(to_gpu, model, 2), why in gpu_magic.park().text]]
+    model.reshard()
+    gpu_magic.park()
+    found.append(model[1].weight.device)
+    gpu_magic.unpark()
+    return [*found, model[1].weight.device, torch.equal(outputs(model), right)]
