@@ -366,9 +366,9 @@ class Framework(ABC):
         """Return the node of a graph that has computed an array and can go back. None if there is none."""
         return None
 
-    def saved_by(self, node: Any) -> tuple[Sequence[Holding], Sequence[Any]]:
-        """Return the memory that a node of a graph keeps to go back, and the nodes before it."""
-        return (), ()
+    def saved_by(self, node: Any) -> tuple[Sequence[Holding], Sequence[Any], Sequence[Any]]:
+        """Return the memory that a node of a graph keeps to go back, its objects, and the nodes before it."""
+        return (), (), ()
 
     def out_of_memory(self, error: BaseException) -> OutOfMemory | None:
         """Return the size and the device of the framework's own out-of-memory error. None: another error."""

@@ -142,19 +142,21 @@ class PyTorch(Framework):
     def graph_of(self, array: Any) -> Any:
         return array.grad_fn
 
-    def saved_by(self, node: Any) -> tuple[Sequence[Holding], Sequence[Any]]:
-        """Return what a node keeps, without the hooks that unpack it. After `backward` that is nothing.
+    def saved_by(self, node: Any) -> tuple[Sequence[Holding], Sequence[Any], Sequence[Any]]:
+        """Return what a node keeps, without the hooks that unpack it.
 
-        Weights are left out, because the model holds them.
+        After `backward` those are only weights, and what a custom function has set as an attribute of `ctx`.
         """
         found: list[Holding] = []
         for name in [one for one in dir(type(node)) if one.startswith("_raw_saved")]:
             saved = getattr(node, name)
             for one in saved if isinstance(saved, tuple | list) else (saved,):
                 tensor = private_of(one, "torch._C._autograd:SavedTensor.data")
-                if tensor is not None and not (tensor.is_leaf and tensor.requires_grad):
-                    found += self.holdings(tensor)
-        return found, [before for before, _ in node.next_functions if before is not None]
+                found += [] if tensor is None else self.holdings(tensor)
+        weight = getattr(node, "variable", None)  # of `AccumulateGrad`
+        found += self.holdings(weight) if isinstance(weight, sys.modules["torch"].Tensor) else []
+        attributes = [*getattr(node, "__dict__", {}).values()]
+        return found, attributes, [before for before, _ in node.next_functions if before is not None]
 
     def unmovable(self, kind: type) -> str:
         scripted = private("torch.jit:ScriptModule")

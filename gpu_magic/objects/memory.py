@@ -118,9 +118,10 @@ def _kept_by_graphs(graphs: Iterable[tuple[Framework, Any]], budget: Budget) -> 
         if id(node) not in seen:
             seen[id(node)] = node
             with contextlib.suppress(Exception):
-                holdings, before = framework.saved_by(node)
-                pending += [(framework, one) for one in before]
-                for holding in holdings:
+                holdings, objects, before = framework.saved_by(node)
+                arrays = arrays_in(objects, budget) if objects else []
+                pending += [*((framework, one) for one in before), *_graphs_of(arrays)]
+                for holding in (*holdings, *holdings_in(arrays).values()):
                     found.setdefault(holding.key, holding)
     return found
 
@@ -192,17 +193,23 @@ def where_lines(shell: Any, names: Sequence[str]) -> list[str]:
     variables = variables_of(shell.user_ns, shell.user_ns_hidden)
     if names:
         variables = {name: evaluated(shell, name) for name in names}
-    rows: list[tuple[str, str]] = []
+    found: list[tuple[str, dict[Hashable, Holding], dict[Hashable, Holding]]] = []
     for name, value in variables.items():
         with budget.variable(name), collection_paused():
             arrays = arrays_in([value], None if names else budget)
-            own = holdings_in(arrays)
-            kept = _kept_by_graphs(_graphs_of(arrays), budget)
-            graphs = _by_device(one for key, one in kept.items() if key not in own)
+            own, kept = holdings_in(arrays), _kept_by_graphs(_graphs_of(arrays), budget)
         for array, framework in arrays if gpus else ():
             if there := [gpus[id(part)] for part in known_by(array) if id(part) in gpus]:
                 for key, one in holdings_in([(array, framework)]).items():
                     own[key] = one._replace(device=f"{described(CPU, machine)}, parked from {there[0]}")
+        found.append((name, own, kept))
+    held = {key for _, own, _ in found for key in own}
+    if names and any(kept.keys() - held for _, _, kept in found):  # a model that another variable has
+        others = variables_of(shell.user_ns, shell.user_ns_hidden)
+        held |= holdings_of(others.values(), Budget()).keys()
+    rows: list[tuple[str, str]] = []
+    for name, own, kept in found:
+        graphs = _by_device(one for key, one in kept.items() if key not in held)
         devices = Devices(_by_device(own.values()), machine)
         if names or devices:
             text = str(devices) if devices else "no arrays"

@@ -129,6 +129,30 @@ def test_what_graphs_keep_is_named_with_the_variable(pretend_kernel: Kernel) -> 
     assert kernel.run("%gpu_free").stdout.startswith("Dropped Out[")
 
 
+def test_what_a_function_s_own_state_and_a_deleted_model_hold_is_named_with_the_output(
+    pretend_kernel: Kernel,
+) -> None:
+    """bitsandbytes' 8-bit layers keep their weights as an attribute of the graph's node."""
+    kernel = pretend_kernel
+    kernel.run(
+        f"{BEGIN}\nclass State: pass\n"
+        "class Own(torch.autograd.Function):\n"
+        "    @staticmethod\n    def forward(ctx, x, state): ctx.state = state; return x.sum()\n"
+        "    @staticmethod\n    def backward(ctx, grad): return grad.expand(4).clone(), None\n"
+        "state = State(); state.weight = take(2 * MIB)\n"
+        "out = Own.apply(torch.ones(4, device='pretend', requires_grad=True), state)\n"
+        "model = torch.nn.Embedding(4, MIB // 16, device='pretend')\n"
+        "row = model(torch.zeros(1, dtype=torch.long, device='pretend')).sum()"
+    )
+    assert "MiB in graphs" not in kernel.run("%where out\n%where row").stdout  # other variables hold it
+    kernel.run("del state, model")
+    assert "2.0 MiB in graphs" in kernel.run("%where out").stdout
+    assert "1.0 MiB in graphs" in kernel.run("%where row").stdout
+    said = kernel.run("%gpu_free").stdout
+    assert "Kept in graphs (grad_fn) of out (2.0 MiB) and row (1.0 MiB)" in said
+    assert "MiB more that no variable holds" not in said
+
+
 def test_how_much_is_free_is_the_driver_s_figure(pretend_kernel: Kernel) -> None:
     kernel = pretend_kernel
     kernel.run(
