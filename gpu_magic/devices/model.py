@@ -143,8 +143,8 @@ class GpuProcess(NamedTuple):
     memory
         Bytes on this GPU.
     is_this_process
-        Whether it is this process or a descendant. UNKNOWN if the driver's numbers are not this process's, as
-        in a container.
+        Whether it is this process, or one that it has started. UNKNOWN if the driver's numbers are not this
+        process's, as in a container.
     is_same_user
         Whether it belongs to the user of this process, by its effective user ID. UNKNOWN likewise.
     notebook

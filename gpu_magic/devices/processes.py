@@ -40,7 +40,6 @@ __all__ = [
     "ancestors_of",
     "descends_from",
     "ended_text",
-    "has_children",
     "is_this_process",
     "name_text",
     "notebook_here",
@@ -319,9 +318,13 @@ def _comm(pid: int) -> str | Unknown:
 
 
 def is_this_process(pid: int) -> bool:
-    """Return whether a process is this one or a descendant (for example a worker of a DataLoader)."""
+    """Return whether a process is this one, or one that it has started, such as a worker of a DataLoader.
+
+    Servers start each kernel in a session of its own. There a process stays, even if the shell between it and
+    the kernel has ended.
+    """
     me = os.getpid()
-    return pid == me or (has_children() and descends_from(pid, (me,)))
+    return pid == me or _stat_of(pid, 3) == me or (has_children() and descends_from(pid, (me,)))
 
 
 def descends_from(pid: int, ancestors: Container[int]) -> bool:

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN
-from gpu_magic.devices.processes import ProcessNames, has_children
+from gpu_magic.devices.processes import ProcessNames
 from gpu_magic.errors import GpuMagicError, causes
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.base import Holding, shortage_in
@@ -367,7 +367,7 @@ def _lines_of_children(machine: LazySnapshot) -> list[str]:
     """Return a line for each process that this kernel has started and that has memory on GPUs."""
     lines = []
     with contextlib.suppress(GpuMagicError):  # an invalid simulation
-        statuses = [device.status for device in machine.snapshot.devices] if has_children() else []
+        statuses = [device.status for device in machine.snapshot.devices]
         processes = [
             one for status in statuses if status.processes is not UNKNOWN for one in status.processes
         ]

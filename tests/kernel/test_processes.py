@@ -83,6 +83,19 @@ def test_each_process_is_listed_as_what_it_is(
     assert all("you: train.ipynb, 2.0 GiB, for " in page for page in (table.text, table.html))
 
 
+def test_a_process_whose_shell_has_ended_is_still_this_kernel_s(kernel: Kernel, tmp_path: Path) -> None:
+    """As after an interrupt of `subprocess.run("python train.py | tee log", shell=True)`."""
+    file = tmp_path / "left"
+    kernel.run(f"import subprocess; subprocess.run('sleep 600 & echo $! > {file}', shell=True)")
+    left = int(file.read_text())
+    try:
+        kernel.change_machine(using(left))
+        assert row(kernel.run("%gpu_ps"), left)[2] == "started by this kernel"
+        assert f"To end it: %gpu_ps end {left}" in kernel.run("%gpu_free").stdout
+    finally:
+        os.kill(left, signal.SIGKILL)
+
+
 def test_tasks_and_engines_are_named_and_left_to_their_magics(kernel: Kernel, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(f"import os\nopen('pid', 'w').write(str(os.getpid()))\n{WAITS}")
     kernel.run("%gpu_launch --background night python train.py")
