@@ -7,6 +7,7 @@ docs/how-to/other-libraries.md has a row for each. Sources:
 - safetensors 0.8: `load_file(..., device="cuda")` is cuda:0, whatever the current device is.
 - peft 0.21: `PeftModel.from_pretrained` reads an adapter to cuda:0, and copies it to the model.
 - lightning 2.6: `CUDAAccelerator` counts the visible GPUs, and makes the first one current.
+  `load_from_checkpoint` moves the model to the GPU of the file's first tensor.
 - xgboost: `device="cuda"` is CUDA's current device, and `cuda:1` another one.
 """
 
@@ -27,12 +28,16 @@ if TYPE_CHECKING:
 
 __all__ = ["elsewhere_text"]
 
+_LIGHTNING = (
+    "Lightning's Trainer picks GPUs itself, and load_from_checkpoint uses those of the file",
+    'Trainer(devices=[{0}]), load_from_checkpoint(map_location="cuda:{0}")',
+)
 # Each library by its module: what it does, and the argument that names cuda:{} to it.
 _LIBRARIES = {
     "peft": ("PEFT reads adapters to cuda:0 first", 'from_pretrained(torch_device="cuda:{}")'),
     "transformers": ("transformers' Trainer and pipeline pick GPUs themselves", "pipeline(device={})"),
-    "lightning": ("Lightning's Trainer picks GPUs itself", "Trainer(devices=[{}])"),
-    "pytorch_lightning": ("Lightning's Trainer picks GPUs itself", "Trainer(devices=[{}])"),
+    "lightning": _LIGHTNING,
+    "pytorch_lightning": _LIGHTNING,
     "safetensors": ("safetensors reads cuda as cuda:0", 'device="cuda:{}"'),
     "ultralytics": ("Ultralytics picks GPUs itself", "device={}"),
     "xgboost": ("XGBoost picks its GPU itself", 'device="cuda:{}"'),

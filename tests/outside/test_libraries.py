@@ -13,6 +13,7 @@ if ELSEWHERE:
     import accelerate  # noqa: F401 - once for all functions
     import anyio
     import ipywidgets
+    import lightning  # noqa: F401
     import nest_asyncio2
     import peft  # noqa: F401
     import torch
@@ -21,7 +22,7 @@ if ELSEWHERE:
     from gpu_magic import on_gpu
 
 SETUP = """
-import accelerate, logging, pathlib, peft, tempfile, torch, transformers, warnings
+import accelerate, lightning, logging, pathlib, peft, tempfile, torch, transformers, warnings
 from safetensors.torch import load_file, save_file
 logging.disable(logging.WARNING)
 warnings.simplefilter("ignore")
@@ -55,6 +56,10 @@ torch.serialization.register_package(1, lambda _: tags and tags[-1], restored)
 for tag in ("cpu", "npu:0"):
     tags.append(tag)
     torch.save({"w": torch.zeros(9)}, f"{folder}/{tag}.pt")
+class Lit(lightning.LightningModule):
+    def __init__(self): super().__init__(); self.net = torch.nn.Linear(2, 1)
+begun = {"pytorch-lightning_version": lightning.__version__, "state_dict": Lit().state_dict()}
+torch.save(begun, f"{folder}/npu:0.ckpt")
 tags.clear()
 def prepared():
     accelerate.state.AcceleratorState._reset_state(True)
@@ -84,6 +89,8 @@ ROWS = {
     "torch.load(f'{folder}/cpu.pt')['w'].device": ("cpu", False),
     "torch.load(f'{folder}/npu:0.pt')['w'].device": ("npu:0", True),
     "torch.load(f'{folder}/npu:0.pt', map_location='npu')['w'].device": ("npu:1", False),
+    "Lit.load_from_checkpoint(f'{folder}/npu:0.ckpt').device": ("npu:0", True),
+    "Lit.load_from_checkpoint(f'{folder}/npu:0.ckpt', map_location='npu:1').device": ("npu:1", False),
     "load_file(f'{folder}/a.safetensors')['a'].device": ("cpu", False),
     "load_file(f'{folder}/a.safetensors', device='npu')['a'].device": ("npu:0", True),
     "load_file(f'{folder}/a.safetensors', device='npu:1')['a'].device": ("npu:1", False),
@@ -91,7 +98,12 @@ ROWS = {
 
 
 # The arguments that a line names: those of all libraries that the code names
-ADVICE = {"adapted(), 0": ["torch_device", "pipeline(device=1)"], "arguments(), 0": ["pipeline(device=1)"]}
+ADVICE = {
+    "adapted(), 0": ["torch_device", "pipeline(device=1)"],
+    "arguments(), 0": ["pipeline(device=1)"],
+    "Lit.load_from_checkpoint(f'{folder}/npu:0.ckpt'), 0": ["load_from_checkpoint(map_location="],
+}
+ARGUMENTS = sorted({one for ones in ADVICE.values() for one in ones}, reverse=True)
 
 
 @gives({code: list(row) for code, row in ROWS.items()} | ADVICE, on="npu")
@@ -104,7 +116,7 @@ def test_where_a_library_s_objects_are_and_that_another_device_is_told():
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
             shell.run_cell(f"%%on_gpu 1\nkept = {code.removeprefix('*')}").raise_error()
         if code in ADVICE:
-            found[code] = [one for one in ("torch_device", "pipeline(device=1)") if one in out.getvalue()]
+            found[code] = [one for one in ARGUMENTS if one in out.getvalue()]
             continue
         kept = shell.user_ns["kept"]
         found[code] = [*map(str, kept if code[0] == "*" else [kept]), "Code here" in out.getvalue()]
