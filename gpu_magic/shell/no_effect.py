@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from IPython.core.inputtransformer2 import TransformerManager
 
 from gpu_magic.errors import ChoiceError, GpuMagicError
 from gpu_magic.gpus.apply import check_asked, read_asked
@@ -21,15 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["without_effect"]
 
-_MASKS = "|".join(name for name in NAMES if name != ORDER)
-_SHELL_LINE = re.compile(r"^\s*(?:\w+\s*=\s*)?(?:!!?|%sx\s|%system\s)(.*)$", re.MULTILINE)
-_SHELL_CELL = re.compile(r"\s*%%(?:(?:bash|sh|system|sx|script\b[^\n]*sh)\b|!)[^\n]*\n(.*)", re.DOTALL)
-_SHELL_CALL = re.compile(r"\b(?:system|popen|Popen|run|call|check_\w+|get\w*output)\(\s*f?([\"'])([^\n]*?)\1")
+_MASKS = tuple(name for name in NAMES if name != ORDER)
+# What runs a text in a shell: functions, also those of `subprocess` with `shell=True`, and magics of IPython.
+_SHELL_CALLS = ("system", "popen", "getoutput", "getstatusoutput")
+_SHELL_MAGICS = ("bash", "sh", "system", "sx", "!")
+# Magics that run their cell as Python.
+_PYTHON_CELLS = ("capture", "gpu_time", "on_gpu", "prun", "time", "timeit")
 # Commands that use no GPU: they set variables, or show something (nvidia-smi does not read these variables).
 _ASSIGNS = re.compile(r"(?:export\s+|set\s+)?\w+=\S*(?:\s+\w+=\S*)*|unset\s+\w+")  # takes linear time
-_SHOWS = re.compile(r"(?:echo|printenv|nvidia-smi)\b.*|env(?:\s*\|.*)?")
-_VALUE = re.compile(rf"\b({_MASKS})=[\"']?([^\s\"';&]*)|\bunset\s+({_MASKS})\b")
-_VARIABLE = re.compile(rf"^({_MASKS})\s*=\s*[\"']?([\w,-]*)[\"']?\s*(?:#.*)?$", re.MULTILINE)
+_SHOWS = re.compile(r"(?:echo|printenv|nvidia-smi)\b[^|(`]*|env(?:\s*\|\s*grep\b[^(`]*)?")
+_VALUE = re.compile(r"\b({0})=[\"']?([^\s\"';&]*)|\bunset\s+({0})\b".format("|".join(_MASKS)))
 _CONTAINER = "NVIDIA_VISIBLE_DEVICES"
 
 
@@ -38,11 +42,9 @@ def without_effect(cell: str) -> Iterator[str]:
 
     A command after the variable, `!CUDA_VISIBLE_DEVICES=1 python train.py`, has the variable.
     """
-    yield from _in_shells(cell)
-    is_python = not cell.lstrip().startswith("%%") and "environ" not in cell
-    if is_python and (set_ := _VARIABLE.search(cell)):
-        what = f"{set_[1]} is only a variable of Python here, and CUDA does not read it."
-        yield f"{what}{_with_command(' Try', set_[2])}"
+    statements = _statements(cell)
+    yield from _in_shells(statements)
+    yield from _in_python(statements)
     for name, meant in misspelt(os.environ).items():
         if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", cell):
             shown = name if name == name.strip() else repr(name)
@@ -73,11 +75,30 @@ def _with_command(lead: str, value: str) -> str:
     return "".join(f"{lead} %gpus {way}" for way in refusal.ways)
 
 
-def _in_shells(cell: str) -> Iterator[str]:
+def _statements(cell: str) -> list[ast.stmt]:
+    """Return the statements of a cell, with magics as calls. Empty if it is no valid Python."""
+    try:
+        return ast.parse(TransformerManager().transform_cell(cell)).body
+    except (SyntaxError, ValueError):
+        return []
+
+
+def _in_python(statements: list[ast.stmt]) -> Iterator[str]:
+    """Return sentences about variables of Python with such a name that the cell does not use."""
+    nodes = [node for statement in statements for node in ast.walk(statement)]
+    uses = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    uses += [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    for node in statements:
+        match node:
+            case ast.Assign(targets=[ast.Name(name)], value=ast.Constant(value)) if name in _MASKS:
+                if not any(name in text for text in uses):
+                    what = f"{name} is only a variable of Python here, and CUDA does not read it."
+                    yield f"{what}{_with_command(' Try', str(value))}"
+
+
+def _in_shells(statements: list[ast.stmt]) -> Iterator[str]:
     """Return sentences about variables that shells set or remove before they end, for no command."""
-    whole = _SHELL_CELL.match(cell)
-    typed = [whole[1]] if whole else [found[1] for found in _SHELL_LINE.finditer(cell)]
-    for commands in [*typed, *(found[2] for found in _SHELL_CALL.finditer(cell) if not whole)]:
+    for commands in _texts_of_shells(statements):
         lines = [part.strip() for part in re.split(r"\n|;|&&", commands)]
         others = [
             line for line in lines if line and not line.startswith("#") and not _ASSIGNS.fullmatch(line)
@@ -89,4 +110,38 @@ def _in_shells(cell: str) -> Iterator[str]:
             what = f"{name} was set in a shell that has ended, and not in this kernel."
             yield f"{what}{_with_command(' Try', found[2])}"
         elif os.environ.get(name := found[3]) is not None:
-            yield f"{name} was removed in a shell that has ended, and not in this kernel. Try %gpus reset"
+            how = " Try %gpus reset" * (variables_now() != current().inherited)  # else it changes nothing
+            yield f"{name} was removed in a shell that has ended, and not in this kernel.{how}"
+
+
+def _texts_of_shells(statements: list[ast.stmt]) -> Iterator[str]:
+    """Return what statements run in shells. The body of a function may not have run."""
+    pending: list[ast.AST] = [*reversed(statements)]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        pending += reversed(list(ast.iter_child_nodes(node)))
+        match node:
+            case ast.Call(func=ast.Name(name) | ast.Attribute(attr=name), args=[_, *_] as typed):
+                match name, *map(_text, typed):
+                    case ["run_line_magic" | "run_cell_magic", magic, *_, text] if magic in _SHELL_MAGICS:
+                        yield text
+                    case ["run_cell_magic", "script", program, text] if re.search(r"sh\b", program):
+                        yield text
+                    case ["run_cell_magic", magic, *_, text] if magic in _PYTHON_CELLS:
+                        yield from _texts_of_shells(_statements(text))
+                    case [_, text, *_] if name in _SHELL_CALLS or any(
+                        keyword.arg == "shell" for keyword in node.keywords
+                    ):
+                        yield text
+
+
+def _text(node: ast.expr) -> str:
+    """Return a text as it stands in the code. Empty for what is no text."""
+    match node:
+        case ast.Constant(str(text)):
+            return text
+        case ast.JoinedStr(parts):
+            return "".join(_text(one) or "{}" for one in parts)
+    return ""

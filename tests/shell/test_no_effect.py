@@ -40,6 +40,7 @@ VALUE = "CUDA_VISIBLE_DEVICES=1"
         (f"get_ipython().system('export {VALUE}')", "%gpus 1"),
         ("CUDA_VISIBLE_DEVICES = '2,0'  # GPUs", "%gpus 2,0"),
         ("CUDA_VISIBLE_DEVICES=1", "%gpus 1"),
+        (f"%%capture\n!export {VALUE}", "%gpus 1"),
     ],
 )
 @pytest.mark.usefixtures("machine")
@@ -65,17 +66,37 @@ def test_a_variable_of_a_shell_that_has_ended(typed: Typed, cell: str, command: 
         "import os; CUDA_VISIBLE_DEVICES = '0'\nx = dict(os.environ, CUDA_VISIBLE_DEVICES=CUDA_VISIBLE_DEVICES)",
         "!unset CUDA_VISIBLE_DEVICES",  # it is not set here
         f"!{VALUE} URL='https://host/path?{'&'.join(f'k{n}=v' for n in range(60))}' true",  # no end of backtracking
+        # Nothing of it has run.
+        f"# os.system('export {VALUE}')",
+        f"x = \"os.system('export {VALUE}')\"",
+        f'x = """\n!export {VALUE}\n"""',
+        f'x = """\n{VALUE}\npython train.py\n"""',
+        f"%%writefile /dev/null\nimport os\nos.system('export {VALUE}')",
+        f"%%javascript\n!export {VALUE}",
+        f"def f():\n    os.system('export {VALUE}')",
+        f"(lambda run: run('{VALUE}'))(str);",
+        # The cell uses it.
+        "dict(\nCUDA_VISIBLE_DEVICES='1'\n);",
+        "CUDA_VISIBLE_DEVICES = '1'\nx = [CUDA_VISIBLE_DEVICES]",
+        "CUDA_VISIBLE_DEVICES = '1'\n!CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES true",
+        f"%%bash\nexport {VALUE}\necho $(true)",
+        f"!export {VALUE}; echo x | true",
         "%env CUDA_VISIBLE_DEVICES",
         "import os; os.environ.get('CUDA_VISIBLE_DEVICES')",
     ],
 )
+@pytest.mark.usefixtures("machine")
 def test_what_has_an_effect_or_is_only_read_gets_none(typed: Typed, cell: str) -> None:
     assert "%gpus" not in typed(cell).text
 
 
-def test_a_variable_that_a_shell_has_removed(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert typed("!unset CUDA_VISIBLE_DEVICES").text.splitlines()[-1].endswith("Try %gpus reset")
+@pytest.mark.machine(mask="0,1")
+@pytest.mark.usefixtures("machine")
+def test_a_variable_that_a_shell_has_removed(typed: Typed) -> None:
+    cell = "!unset CUDA_VISIBLE_DEVICES"
+    assert typed(cell).text.endswith(", and not in this kernel.\n")  # the kernel has started with it
+    typed("%gpus 1")
+    assert typed(cell).text.endswith(" Try %gpus reset\n")
 
 
 @pytest.mark.usefixtures("machine")
