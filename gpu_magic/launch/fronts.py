@@ -15,7 +15,7 @@ from gpu_magic.text import listed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["MODULE_FLAGS", "Front", "check_passes_on", "mpi_options", "read_front", "text_of_shell"]
+__all__ = ["MODULE_FLAGS", "Front", "check_passes_on", "command_of_shell", "mpi_options", "read_front"]
 
 # Programs that run the command behind them, each with its options that have a value. The second ones look for
 # the command in an environment of their own, and all of these but uvx have the word `run` before it.
@@ -27,6 +27,7 @@ _WRAPPERS = {
     "numactl": "-N -m -C -i -p",
     "setsid": "",
     "stdbuf": "-i -o -e",
+    "sudo": "-u --user -g --group -h --host -p --prompt -C -D -R -T -r -t -U",
     "taskset": "",
     "time": "-f -o",
     "timeout": "-s -k",
@@ -54,14 +55,10 @@ _MPI_COUNTS = frozenset(
     "-n -np --np -c -N -npernode --npernode -ppn -perhost --map-by -map-by -H -host --host -hosts -hostfile "
     "--hostfile -machinefile --machinefile -f -configfile --app :".split()
 )
-# They replace or remove the variables that name GPUs. Slurm sets these for each step of a job.
-_REPLACING = {
-    "srun": "srun gives its tasks the GPUs of the job, not the chosen ones. Omit srun, or type !srun",
-    "sudo": "sudo removes the variables that name the chosen GPUs. Omit sudo",
-}
-
-
 _CONTAINERS, _SHELLS = ("docker", "podman"), ("bash", "dash", "sh", "zsh")
+# Options that pass variables on: of sudo, and of containers from a file or all.
+_SUDO_PASSES = re.compile(r"--preserve-env(=.*)?|-[A-Za-z]*E[A-Za-z]*")
+_CONTAINER_PASSES = re.compile(r"--env-(file|host)(=.*)?")
 
 
 class Front(NamedTuple):
@@ -80,12 +77,19 @@ def read_front(words: Sequence[str]) -> Front:
     place, is_elsewhere = 0, False
     while place < len(words) and (name := Path(words[place]).name) in _WRAPPERS | _ENVIRONMENTS:
         before, place = place, _after_wrapper(words, place, name)
+        options = words[before + 1 : place]
         if name == "env":
-            _check_variables(words[before + 1 : place])
+            _check_variables(options)
+        if name == "sudo" and not any(map(_SUDO_PASSES.fullmatch, options)):
+            raise LaunchError(
+                "sudo removes the variables that name the chosen GPUs. Omit sudo, or type sudo -E"
+            )
         is_elsewhere |= name in _ENVIRONMENTS
-    name, *after = [Path(words[place]).name, *words[place + 1 :]] if words[place:] else [""]
-    if name in _REPLACING and not (name == "sudo" and {"-E", "--preserve-env"} & {*after[:1]}):
-        raise LaunchError(_REPLACING[name])
+    name = Path(words[place]).name if words[place:] else ""
+    if name == "srun":  # Slurm sets the variables for each step of a job
+        raise LaunchError(
+            "srun gives its tasks the GPUs of the job, not the chosen ones. Omit srun, or type !srun"
+        )
     return Front(place, is_elsewhere, bool(_MPI.fullmatch(name)))
 
 
@@ -106,22 +110,30 @@ def check_passes_on(words: Sequence[str], variables: Mapping[str, str | None]) -
     """Raise LaunchError if a container would start without these variables."""
     if Path(words[0]).name not in _CONTAINERS or words[1:2] not in (["run"], ["exec"]):
         return
-    passed = {*words, *(word.removeprefix("--env=") for word in words)}
+    if any(map(_CONTAINER_PASSES.fullmatch, words)):
+        return
+    passed = {*words, *(word.removeprefix("--env=").removeprefix("-e").removeprefix("=") for word in words)}
+    if replaced := next((word for word in passed if word.partition("=")[0] in NAMES and "=" in word), ""):
+        raise _replaces(f"{words[0]} -e {replaced}")
     names = [name for name, value in variables.items() if value is not None and name not in passed]
     if names:
-        way = " ".join([words[0], words[1], *(f"-e {name}" for name in names)])
+        added = [word for name in names for word in ("-e", name)]
+        way = shlex.join([*words[:2], *added, *words[2:]])
         raise LaunchError(f"{words[0]} does not pass {listed(names)} on. Try {way}")
 
 
-def text_of_shell(words: Sequence[str]) -> list[str]:
-    """Return the words of the text that a shell runs by `-c`. Empty if there is none."""
+def command_of_shell(words: Sequence[str]) -> list[str]:
+    """Return the command that a shell runs by `-c`, as words. Empty if the text needs a shell."""
     if Path(words[0]).name not in _SHELLS:
         return []
     texts = [text for flag, text in pairwise(words) if re.fullmatch("-[a-z]*c", flag)]
+    if not texts or re.search(r"[;<>|&$`*?\n]", texts[0]):
+        return []
     try:
-        return shlex.split(texts[0]) if texts else []
+        found = shlex.split(texts[0])
     except ValueError:  # quotes that do not end
         return []
+    return ["env", *found] if "=" in "".join(found[:1]) else found
 
 
 def _after_wrapper(words: Sequence[str], place: int, name: str) -> int:

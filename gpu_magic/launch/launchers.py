@@ -27,9 +27,9 @@ from gpu_magic.errors import LaunchError
 from gpu_magic.launch.fronts import (
     MODULE_FLAGS,
     check_passes_on,
+    command_of_shell,
     mpi_options,
     read_front,
-    text_of_shell,
 )
 from gpu_magic.launch.process import free_ports
 from gpu_magic.process.mask import NAMES
@@ -168,20 +168,18 @@ def _build_behind(command: Command, options: Container[str]) -> Command | None:
     place, is_elsewhere, added = front.place, front.is_elsewhere, list[str]()
     if behind := words[place:]:
         check_passes_on(behind, command.variables)
-        inner = text_of_shell(behind)
-        hidden = next((inner[at:] for at in range(len(inner)) if _is_launcher(inner[at:])), [])
-        if hidden[1:]:
+        inner = command_of_shell(behind)
+        hidden = inner[read_front(inner).place :]
+        if hidden and _is_launcher(hidden):
             shell, launcher = Path(behind[0]).name, Path(hidden[0]).name
-            raise LaunchError(
-                f"{shell} -c hides {launcher}. Type it without {shell} -c: {shlex.join(hidden)}"
-            )
+            raise LaunchError(f"{shell} -c hides {launcher}. Type it without {shell} -c: {shlex.join(inner)}")
     if front.is_mpi:
         place += 1
         while place < len(words) and not _is_python(words[place]) and not _is_launcher(words[place:]):
             place += 1
         added = mpi_options(words[front.place : place], gpus)
-    elif not place:
-        place, is_elsewhere = _find_launcher(words, command.folder), True
+    elif behind and (found_at := _find_launcher(behind, command.folder)):
+        place, is_elsewhere = place + found_at, True
     if not 0 < place < len(words):
         return None
     if not _is_launcher(words[place:]):

@@ -189,7 +189,8 @@ def test_words_of_other_commands_are_no_launchers(uv: Path, typed: str) -> None:
 def test_python_behind_another_program_is_this_python(uv: Path) -> None:
     """Unless that program finds a Python of its own."""
     (uv / "bin/mpirun").symlink_to("/bin/true")
-    for before in ("nohup", "timeout 1h", "mpirun -np 2"):
+    (uv / "bin/sudo").symlink_to("/bin/true")
+    for before in ("nohup", "timeout 1h", "mpirun -np 2", "sudo -u user -nE"):
         line = shell_lines("--gpus", "3,1", *before.split(), "python", "show.py")
         assert line.splitlines()[0].endswith(f" {sys.executable} show.py")
     assert "run python show.py\n" in shell_lines("--gpus", "3,1", "uv", "run", "python", "show.py")
@@ -198,7 +199,7 @@ def test_python_behind_another_program_is_this_python(uv: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "before", ["uv tool run", "uvx", "pipx run --spec torch", "profile -o out", "profile -f --"]
+    "before", ["uv tool run", "uvx", "pipx run --spec torch", "profile -o out", "nohup profile -f --"]
 )
 def test_a_launcher_behind_a_program_of_any_kind(uv: Path, before: str) -> None:
     for name in ("uvx", "pipx", "profile"):
@@ -233,11 +234,12 @@ def test_mpi_starts_a_process_for_each_gpu_unless_it_is_told(uv: Path, typed: st
         "mpiexec -genv CUDA_VISIBLE_DEVICES 1 true",
         "srun -n 2 python show.py",
         "nohup srun true",
-        "sudo python show.py",
+        "sudo python -E show.py",
+        "docker run -e CUDA_VISIBLE_DEVICES=1 -e CUDA_DEVICE_ORDER image true",
     ],
 )
 def test_programs_that_would_replace_the_gpus_or_the_ranks_are_refused(uv: Path, typed: str) -> None:
-    for name in ("mpirun", "mpiexec", "srun", "sudo"):
+    for name in ("docker", "mpirun", "mpiexec", "srun", "sudo"):
         (uv / "bin" / name).symlink_to("/bin/true")
     with pytest.raises(LaunchError, match="Omit"):
         shell_lines("--gpus", "3,1", *typed.split())
@@ -249,12 +251,16 @@ def test_programs_that_would_replace_the_gpus_or_the_ranks_are_refused(uv: Path,
 @pytest.mark.parametrize(
     ("typed", "way"),
     [
-        ("docker run --gpus all image true", "docker run -e CUDA_VISIBLE_DEVICES -e CUDA_DEVICE_ORDER"),
+        (
+            "docker run --gpus all image true",
+            "docker run -e CUDA_VISIBLE_DEVICES -e CUDA_DEVICE_ORDER --gpus all image true",
+        ),
         (
             "docker run -e CUDA_VISIBLE_DEVICES --env=CUDA_DEVICE_ORDER image torchrun show.py",
-            "docker run -e PET_NPROC_PER_NODE -e PET_STANDALONE",
+            "docker run -e PET_NPROC_PER_NODE -e PET_STANDALONE -e CUDA_VISIBLE_DEVICES --env=CUDA_DEVICE_ORDER "
+            "image torchrun show.py",
         ),
-        ("sh -c 'cd src && torchrun show.py'", "Type it without sh -c: torchrun show.py"),
+        ("sh -c 'A=1 torchrun show.py'", "Type it without sh -c: env A=1 torchrun show.py"),
         ("nohup bash -lc 'torchrun show.py'", "Type it without bash -c: torchrun show.py"),
     ],
 )
@@ -271,12 +277,20 @@ def test_a_program_that_would_lose_the_gpus_or_hides_a_launcher_is_refused(
     [
         "docker ps",
         "docker run -e CUDA_VISIBLE_DEVICES -e CUDA_DEVICE_ORDER image python show.py",
+        "docker run -eCUDA_VISIBLE_DEVICES -e=CUDA_DEVICE_ORDER image python show.py",
+        "docker run --env-file variables image python show.py",
+        "sudo -u user -E true",
+        "sudo --preserve-env=CUDA_VISIBLE_DEVICES true",
         "sh -c 'echo torchrun'",
+        "sh -c 'pip install deepspeed && python show.py'",
+        "sh -c 'echo torchrun starts; python show.py'",
+        "sh -c 'cd src && torchrun show.py'",
         "sh -c 'echo \"it'",
     ],
 )
 def test_a_program_that_passes_the_gpus_on_is_left_alone(uv: Path, typed: str) -> None:
-    (uv / "bin/docker").symlink_to("/bin/true")
+    for name in ("docker", "sudo"):
+        (uv / "bin" / name).symlink_to("/bin/true")
     assert f" {shlex.join(shlex.split(typed)[1:])}\n" in shell_lines("--gpus", "3,1", *shlex.split(typed))
 
 
