@@ -43,6 +43,11 @@ def run_own(machine: Machine, notebook: str, name: str = "ipykernel", **more: in
     machine.gpus[1].run(name, "maria", 1 << 30, is_same_user=True, notebook=notebook, **more)
 
 
+def test_what_this_process_claims_on_a_simulated_machine_is_listed_as_its_own(fresh: Fresh) -> None:
+    code = "import gpu_magic; gpu_magic.choose(1); print([one.what for one in gpu_magic.my_processes()])"
+    assert fresh(code, GPU_MAGIC_SIMULATE="2xT4") == "['this kernel']\n"
+
+
 def test_it_lists_ones_own_processes(machine: Machine, typed: Typed) -> None:
     run_own(machine, "", "nvidia-cuda-mps-server")  # it serves others
     assert typed("%gpu_ps").text.strip().split("\n") == [
