@@ -182,8 +182,7 @@ def normalize_request(request: object) -> str:
     try:
         entries = iter(request)  # type: ignore[call-overload]
     except TypeError:  # also for a tensor with one number, which has `__iter__`
-        text = f"{request!r} does not name a GPU. Expected a number, a text or a list."
-        raise ChoiceError(text, ways=["choose('auto')"]) from None
+        raise ChoiceError(f"{request!r} does not name a GPU. Expected a number, a text or a list.") from None
     return ",".join(map(normalize_request, entries))
 
 
