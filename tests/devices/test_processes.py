@@ -371,7 +371,8 @@ def test_workers_of_a_script_are_left_over_once_it_has_ended(tmp_path: Path) -> 
         try:
             until(lambda: starter_has_ended(read_process(spawned)))
         finally:
-            os.kill(spawned, signal.SIGKILL)
+            for pid in (spawned, of_server):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_what_a_kernel_of_unknown_notebook_has_started_is_named_by_its_claim(tmp_path: Path) -> None:
