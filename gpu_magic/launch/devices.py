@@ -189,9 +189,12 @@ def _select(
     try:
         selection = choose(request, options=options, held=session.claims.held)
     except OneInstanceError as error:
-        raise ChoiceError(
-            f"{error.what} For a process on each MIG instance, add --each.", ways=error.ways
-        ) from None
+        how = " For a process on each MIG instance, add --each."
+        try:
+            choose(request, options=options, held=session.claims.held, is_divided=True)
+        except ChoiceError:
+            how = ""
+        raise ChoiceError(f"{error.what}{how}", ways=error.ways) from None
     if not selection.known:
         is_unknown = selection.devices is UNKNOWN
         what = "Which GPUs these are is unknown." if is_unknown else "A launch needs a GPU."

@@ -33,6 +33,7 @@ MACHINES = [
     (f"1xA100-80GB({','.join(['1g.10gb'] * 7)})", "0:5,0:2"),
     ("1xA100-80GB(3g.40gb,4g.40gb)+1xA100-80GB", None),
     ("1xA100-80GB(3g.40gb,4g.40gb)+1xA100-80GB", "0:1"),
+    ("1xA100-80GB(3g.40gb,4g.40gb)+1xA100-80GB", "1"),  # which CUDA may read in another way
     ("1xT4+1xA100-80GB(3g.40gb,4g.40gb)", None),
     ("2xA100-80GB(3g.40gb,4g.40gb)", "1:1"),
 ]
@@ -107,7 +108,7 @@ def suggested(error: GpuMagicError) -> list[str]:
     ("use", "profile", "mask", "busy"),
     [
         *((choose, *there, busy) for there in MACHINES for busy in (False, True)),
-        *((use, *there, True) for there in MACHINES[6:9] for use in (launch, engines)),
+        *((use, *there, True) for there in MACHINES[6:11] for use in (launch, engines)),
     ],
 )
 def test_each_suggestion_is_accepted(
@@ -122,6 +123,8 @@ def test_each_suggestion_is_accepted(
                 refused += 1
                 for way in suggested(refusal):
                     use(way)  # another refusal has the first as its context
+                if "add --each" in str(refusal):
+                    engines(typed)
     assert refused > len(WRONG) // 3
 
 
