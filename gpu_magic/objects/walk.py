@@ -152,12 +152,14 @@ class Walker:
         self._types: dict[type, _Type] = {}  # no bound methods of the walker, so no cycle keeps objects
         self._plain: set[type] = set(PLAIN)
         self._skipped: Any = None  # the user's namespace: a reference to it does not hold the variables
+        self._roots: set[int] = set()  # ids of the objects that the walk is for
 
     def walk(  # noqa: C901 - one loop, in which each call would count
         self, roots: Iterable[Any]
     ) -> Iterator[tuple[Any, Node, Components | None]]:
         """Yield each object that can be reached, its kind and its parts. Leave out arrays without parts."""
         pending, visited, namespace = list(roots), self.visited, vars(sys.modules["__main__"])
+        self._roots = set(map(id, pending))
         self._skipped = None if any(root is namespace for root in pending) else namespace
         torch: Any = None if self._torch is None else sys.modules["torch"]
         tensor, parameter, strided = (
@@ -240,8 +242,8 @@ class Walker:
             if known[0] is None:
                 self._plain.add(cls)
         node, parts = known
-        is_left_out = obj is self._skipped or id(obj) in self.stays or _is_of_process(obj, node)
-        if node is None or is_left_out:
+        is_left_out = obj is self._skipped or id(obj) in self.stays
+        if node is None or is_left_out or (id(obj) not in self._roots and _is_of_process(obj, node)):
             return None, None
         if node is _FOREIGN:
             return self._read_foreign(obj, cls, is_closed=parts is None)

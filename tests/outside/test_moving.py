@@ -455,7 +455,7 @@ def test_training_goes_on_after_a_move():
     return found
 
 
-@gives([1, ["npu:1"], ["cpu"]], on="npu")
+@gives([1, ["npu:1"], ["cpu"], True], on="npu")
 def test_what_a_package_keeps_for_the_whole_process_is_no_variable_s():
     """All optimizers of bitsandbytes refer to one manager, which keeps each of its stable embeddings."""
 
@@ -469,7 +469,9 @@ def test_what_a_package_keeps_for_the_whole_process_is_no_variable_s():
     (model, optimizer), (_, other) = trained(), trained()
     space = {"model": model, "optimizer": optimizer, "other": other}
     lines = [one for one in move_variables(space, (), "model optimizer", device="1") if "→" not in one]
-    return [len(lines), [*devices_of(optimizer)], [*devices_of(other)]]
+    found = [len(lines), [*devices_of(optimizer)], [*devices_of(other)]]
+    manager = bnb.optim.GlobalOptimManager.get_instance()
+    return [*found, bool(devices_of(manager))]  # asked for itself, it is shown
 
 
 @gives(["cpu", "npu:1", "npu:1"], on="npu")
