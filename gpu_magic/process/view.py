@@ -216,7 +216,8 @@ class Snapshot:
         keep = ""
         if new is not UNKNOWN and not self.given.outside(new):
             keep = ",".join(device.number_text for device in new) or "none"
-        advice = f"To restore: %gpus {numbers}{f'. To keep it: %gpus {keep}' * bool(keep)}"
+        is_other = keep not in ("", numbers)  # the same GPUs in another CUDA_DEVICE_ORDER
+        advice = f"To restore: %gpus {numbers}{f'. To keep it: %gpus {keep}' * is_other}"
         return Note(f"{what} after %gpus {numbers}.", Flaw.REPLACED, advice)
 
     @cached_property

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.conftest import Fresh, Typed
 
 MASK = "CUDA_VISIBLE_DEVICES"
-BACK = "To restore: %gpus 2,0. To keep it: %gpus "
+BACK = "To restore: %gpus 2,0"
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,7 @@ def test_a_choice_that_other_code_changes(machine: Machine, typed: Typed, code: 
     text = typed(f"{code};").text
     assert said in text
     assert BACK in text
+    assert (". To keep it: %gpus " in text, "To keep it: %gpus 2,0" in text) == ("_ORDER" not in code, False)
     assert typed("1").text == "Out[4]: 1\n"  # once
     assert BACK in typed("%gpus").text
     # Without a visible GPU, the doctor's own finding about that comes instead.
