@@ -108,7 +108,7 @@ def mpi_options(words: Sequence[str], gpus: int) -> list[str]:
 
 def check_passes_on(words: Sequence[str], variables: Mapping[str, str | None]) -> None:
     """Raise LaunchError if a container would start without these variables."""
-    if Path(words[0]).name not in _CONTAINERS or words[1:2] not in (["run"], ["exec"]):
+    if not words or Path(words[0]).name not in _CONTAINERS or words[1:2] not in (["run"], ["exec"]):
         return
     if any(map(_CONTAINER_PASSES.fullmatch, words)):
         return

@@ -125,6 +125,7 @@ def build(command: Command, options: Container[str]) -> Command:  # noqa: C901 -
         raise LaunchError("No command is named. Try torchrun train.py")
     if found := _build_behind(command, options):
         return found
+    check_passes_on(command.rest[read_front(command.rest).place :], command.variables)
     program, *words = command.rest
     first, *more = program.split()[:2] or [""]
     # A whole command in quotes, as after `bash -c`.
@@ -167,7 +168,6 @@ def _build_behind(command: Command, options: Container[str]) -> Command | None:
     front = read_front(words)
     place, is_elsewhere, added = front.place, front.is_elsewhere, list[str]()
     if behind := words[place:]:
-        check_passes_on(behind, command.variables)
         inner = command_of_shell(behind)
         hidden = inner[read_front(inner).place :]
         if hidden and _is_launcher(hidden):

@@ -256,8 +256,8 @@ def test_programs_that_would_replace_the_gpus_or_the_ranks_are_refused(uv: Path,
             "docker run -e CUDA_VISIBLE_DEVICES -e CUDA_DEVICE_ORDER --gpus all image true",
         ),
         (
-            "docker run -e CUDA_VISIBLE_DEVICES --env=CUDA_DEVICE_ORDER image torchrun show.py",
-            "docker run -e PET_NPROC_PER_NODE -e PET_STANDALONE -e CUDA_VISIBLE_DEVICES --env=CUDA_DEVICE_ORDER "
+            "docker run --env=CUDA_DEVICE_ORDER image torchrun show.py",
+            "docker run -e CUDA_VISIBLE_DEVICES -e PET_NPROC_PER_NODE -e PET_STANDALONE --env=CUDA_DEVICE_ORDER "
             "image torchrun show.py",
         ),
         ("sh -c 'A=1 torchrun show.py'", "Type it without sh -c: env A=1 torchrun show.py"),
