@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from gpu_magic.errors import ChoiceError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpu_magic.frameworks.base import Framework
+    from gpu_magic.frameworks.target import LogicalDevice
 
 __all__ = ["FrameworkSettings"]
 
@@ -29,6 +30,8 @@ class FrameworkSettings:
         self._hook: PostImportHook | None = None
         self._narrowed = ExitStack()
         self._narrowed_names: list[str] = []
+        # The device that `narrow` made current, by framework, until other code has set another one.
+        self._current: dict[Framework, LogicalDevice] = {}
 
     def check(self, memory: MemorySettings) -> None:
         """Check that it is not too late to set memory, unless the settings are the same.
@@ -114,14 +117,33 @@ class FrameworkSettings:
                 continue
             self._narrowed.push(undo)
             self._narrowed_names.append(framework.name)
+            if (device := framework.current()) is not None:
+                self._current[framework] = device
             results.append(f"{framework.name}: {result}.")
         return results
 
     def widen(self) -> list[str]:
         """Undo `narrow`. Return a sentence for each framework that `narrow` had changed."""
         self._narrowed.close()
+        self._current.clear()
         names, self._narrowed_names = self._narrowed_names, []
         return [f"{name}: reset." for name in names]
+
+    def strayed(self) -> list[str]:
+        """Return a sentence, once, for each framework whose current device other code has set since `narrow`.
+
+        Making Transformers' TrainingArguments or Accelerate's Accelerator sets it.
+        """
+        found = []
+        for framework, device in [*self._current.items()]:
+            now = None
+            with suppress(Exception):  # after a CUDA error, each call can raise it again
+                now = framework.current()
+            if now not in (None, device):
+                del self._current[framework]
+                what = f"the current device of {framework.name}, not {device}"
+                found.append(f"Other code has made {now} {what}.")
+        return found
 
     def forget(self) -> None:
         """Undo all settings."""

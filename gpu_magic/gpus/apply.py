@@ -335,6 +335,7 @@ def narrow(session: Session, text: str, options: Options = _PLAIN, *, dry_run: b
     if not dry_run:
         settings = session.settings
         results = settings.narrow(ordinals) if wanted else settings.widen()
+        session.narrowed = text if wanted else ""
     variables = snapshot.now.named(names_of(snapshot.machine.vendor))
     choice = Choice(
         Selection(wanted, variables, (), guard.vendor),

@@ -60,6 +60,7 @@ class Session:
         # The latest change of a choice by other code: that the claims follow, and that a cell has shown.
         self.followed: object = None
         self.reported: object = None
+        self.narrowed = ""  # the latest choice with --in-process, as typed
         self._noted: set[str] = set()  # why claims could not be made again, since the latest choice
 
     @cached_property

@@ -281,7 +281,9 @@ def _publish_activity(is_shown: bool) -> None:
     session.renew_claims()
     change = _follow_other_code(session, is_shown=is_shown)
     if is_shown:
-        for text in filter(None, [session.lost_claims, change]):
+        strayed = session.settings.strayed() if session.narrowed else []
+        strayed = [f"{one} To restore: %gpus {session.narrowed} --in-process" for one in strayed]
+        for text in filter(None, [session.lost_claims, change, *strayed]):
             print(text, file=sys.stderr)  # noqa: T201 - for the user of the cell
         session.lost_claims = ""
 

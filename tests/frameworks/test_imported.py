@@ -6,6 +6,7 @@ TensorFlow's real context has GPUs in its lists as it writes them, and so has JA
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 import sys
 import warnings
@@ -22,6 +23,7 @@ from gpu_magic.frameworks.base import MemorySettings
 from gpu_magic.frameworks.private import PRIVATE
 from gpu_magic.frameworks.target import LogicalDevice
 from tests.machine import CARDS
+from tests.programs.cells import shell_with_magics
 from tests.programs.choosing import start_cuda, variables, visible_devices
 from tests.programs.errors import choice_error
 from tests.programs.runner import ELSEWHERE, gives
@@ -243,6 +245,32 @@ def test_in_process_tells_what_is_imported_and_says_what_came_of_it(on_four_gpus
         "reset": ["PyTorch: reset.", 0],
         "refused": [True],
     }
+
+
+@gives(
+    [
+        "",
+        "Other code has made pretend:0 the current device of PyTorch, not pretend:1. "
+        "To restore: %gpus 2 --in-process\n",
+        "",
+        "",
+        1,
+    ],
+    on="on_four_gpus",
+)
+def test_another_current_device_than_was_chosen_is_told_once():
+    """As TrainingArguments and Accelerator make GPU 0 the current device."""
+    choose("1,2,3")
+    start_cuda()
+    shell = shell_with_magics()
+
+    def said(cell):
+        with contextlib.redirect_stderr(io.StringIO()) as told, contextlib.redirect_stdout(io.StringIO()):
+            shell.run_cell(f"import torch, gpu_magic\n{cell}", store_history=True).raise_error()
+        return told.getvalue()
+
+    chosen, move = "gpu_magic.choose('2', in_process=True)", "torch.accelerator.set_device_index({})"
+    return [*map(said, (chosen, move.format(0), move.format(2), chosen)), current()]
 
 
 @gives(
