@@ -176,7 +176,7 @@ class Lab:
     @staticmethod
     def _clear(page: Page) -> bool:
         """Close all that is open in a page; return whether nothing is left."""
-        page.unroute_all()
+        page.unroute_all(behavior="ignoreErrors")
         left: str = page.evaluate(
             """() => {
                 for (const one of [...jupyterapp.shell.widgets('main')]) {

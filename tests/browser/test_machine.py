@@ -121,7 +121,7 @@ def report(page: Page, kernel: str, **use: Any) -> None:
                 gpu["kernels"][kernel] |= use
         route.fulfill(response=answer, json=data)
 
-    page.unroute_all()
+    page.unroute_all(behavior="ignoreErrors")
     page.route("**/gpu_magic/gpus*", change)
 
 

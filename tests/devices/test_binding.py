@@ -39,7 +39,7 @@ MAGICS = """
     from IPython.core.interactiveshell import InteractiveShell
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "gpu_magic")
-    without = ("gpu_time", "gpu_launch", "gpu_fit", "gpu_free", "gpu_tasks")
+    without = ("gpu_time", "gpu_launch", "gpu_fit", "gpu_free", "gpu_park", "gpu_tasks", "gpu_unpark")
     with contextlib.redirect_stderr(sys.stdout):
         for magic in shell.magics_manager.magics["line"]:
             if magic.startswith("gpu") and magic not in without:

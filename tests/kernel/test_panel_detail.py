@@ -127,7 +127,8 @@ def test_variables_are_told_after_each_cell_and_what_can_be_freed_is_freed_betwe
     make = "import cupy\nsmall = cupy.ones(10)\nlarge = [cupy.ones(1000), small]\n_own = cupy.ones(5)"
     kernel.client.execute(make)
     there = variables(lambda there: there["largest"])
-    assert there == {"largest": [["large", "7.9 KiB"], ["small", "80 bytes"]], "more": 0, "unfinished": False}
+    largest = [["large", "7.9 KiB"], ["small", "80 bytes"]]
+    assert there == {"largest": largest, "more": 0, "unfinished": False, "parked": ""}
     kernel.client.execute(
         "del small, large\nglobals().update({f'x{n:02}': cupy.ones(n + 1) for n in range(12)})"
     )
