@@ -453,7 +453,10 @@ class _Kept(NamedTuple):
 
 def _kept_by(shell: Any) -> dict[str, _Kept]:
     """Return the last error, the outputs and the results of ended tasks, by what they are called."""
-    found = {TRACEBACK: _Kept(getattr(sys, "last_value", None), partial(_drop_error, shell))}
+    # IPython shows a wrong line of a magic without a traceback, and still keeps the one before.
+    earlier = Exception().with_traceback(getattr(shell.InteractiveTB, "tb", None))
+    errors = [getattr(sys, "last_value", None), earlier]
+    found = {TRACEBACK: _Kept(errors, partial(_drop_error, shell))}
     for name, value in outputs_of(shell).items():
         found[name] = _Kept(value, partial(_drop_output, shell, name))
     for name, task in _ended_tasks().items():

@@ -157,6 +157,15 @@ def test_outputs_and_the_last_error_are_dropped_and_variables_are_named(
     assert run("%gpu_free --dry-run")[0] == "No output and no traceback holds GPU memory."
 
 
+@pytest.mark.parametrize("later", ["%gpu_free typo", "1 +"])
+def test_the_traceback_that_ipython_keeps_behind_a_typo_is_dropped(run: Run, later: str) -> None:
+    """IPython shows a wrong line of a magic, and wrong syntax, without a traceback, and keeps the one before."""
+    run("def f():\n    big = Array(2, 2 << 20)\n    1 / 0\nf()")
+    run(later)
+    assert run("%gpu_free")[0] == "Dropped the last error's traceback (2.0 MiB)."
+    assert run("%gpu_free --dry-run") == ["No output and no traceback holds GPU memory."]
+
+
 def test_what_ipython_keeps_after_a_reset_of_the_outputs_is_dropped(
     run: Run, shell: InteractiveShell
 ) -> None:
