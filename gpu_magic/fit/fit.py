@@ -222,6 +222,10 @@ def fit_model(values: list[Any], size: int | None, *, loss: Any, eval: bool, amp
         if not tensors_in(one):
             raise FitError(f"There is no tensor in {with_article(type(one).__name__)}. Try {way}")
     optimizer = optimizers[0] if optimizers and not eval else None
+    while optimizer is not None and "param_groups" not in vars(
+        optimizer
+    ):  # Fabric's, which loses it in copies
+        optimizer = next((one for one in vars(optimizer).values() if isinstance(one, kinds[1])), None)
     of_step = {"loss": loss, "eval": eval, "amp": amp, "dtype": getattr(torch, name, None)}
     args = (model, optimizer, batch[0] if len(batch) == 1 else tuple(batch))
     dtype = None if amp else of_step["dtype"]

@@ -13,13 +13,13 @@ if ELSEWHERE:
     import accelerate  # noqa: F401 - once for all functions
     import anyio
     import ipywidgets
-    import lightning  # noqa: F401
+    import lightning
     import nest_asyncio2
     import peft  # noqa: F401
     import torch
     import transformers  # noqa: F401
 
-    from gpu_magic import on_gpu
+    from gpu_magic import fit, on_gpu
 
 SETUP = """
 import accelerate, lightning, logging, pathlib, peft, tempfile, torch, transformers, warnings
@@ -168,3 +168,15 @@ def test_a_widget_s_callback_runs_where_it_is_called():
     inside = [*found]
     button.click()
     return [inside, found]
+
+
+@gives([True, True], on="npu")
+def test_the_step_of_an_optimizer_that_fabric_wraps_is_predicted():
+    """Its copy, by Optimizer's own rules, has lost the optimizer that it wraps."""
+    model = torch.nn.Linear(64, 64)
+    optimizer = torch.optim.AdamW(model.parameters())
+    fabric = lightning.Fabric(accelerator="cpu", devices=1)
+    wrapped = fabric.setup(model, optimizer)
+    batch = torch.ones(4, 64)
+    by_hand = fit(model, optimizer, batch).parts
+    return [fit(*wrapped, batch).parts == by_hand, by_hand["optimizer state"] > 0]
