@@ -11,6 +11,7 @@ from gpu_magic.frameworks import get, imported
 from gpu_magic.frameworks.base import Components
 from gpu_magic.move.copies import Copies, Variable
 from gpu_magic.objects.memory import arrays_in, holdings_in, holdings_of, is_same_device
+from gpu_magic.objects.parts import is_of_workers
 from gpu_magic.objects.physical import LazySnapshot, described, free_bytes
 from gpu_magic.objects.walk import Walker, collection_paused
 from gpu_magic.text import listed, printable, size_text, with_article
@@ -380,8 +381,15 @@ class Plan:
         objects = [one for one in self.unmoved_objects if with_reason or not one[-1]]
         moved, found = self.memory() if objects else set(), []
         for name, obj, is_value, reason in objects:
-            elsewhere = self._elsewhere(holdings_of([obj]))
-            if rest := [one for key, one in elsewhere.items() if key not in moved]:
+            walker = Walker()
+            for _ in walker.walk([obj]):
+                pass
+            elsewhere = self._elsewhere(holdings_in(walker.arrays))
+            data = {} if reason else holdings_of(o for o in walker.visited.values() if is_of_workers(type(o)))
+            rest = [one for key, one in elsewhere.items() if key not in moved and key not in data]
+            if not rest and with_reason and data.keys() & elsewhere.keys():
+                found.append(f"{name or 'it'}: data of a DataLoader stays on the CPU. Move each batch.")
+            if rest:
                 devices = listed(sorted({str(one.device) for one in rest}))
                 where = f"({size_text(sum(one.nbytes for one in rest))} on {devices})"
                 package = type(obj).__module__.partition(".")[0]

@@ -39,6 +39,7 @@ __all__ = [
     "class_of",
     "has_own_tables",
     "is_holder",
+    "is_of_workers",
     "keeps",
     "kept_by",
     "parts_of",
@@ -255,7 +256,7 @@ def parts_of_torch(obj: Any, to: LogicalDevice | None, stays: set[int]) -> Compo
     For a move, this adds the ids of objects that have to stay on the CPU to `stays`.
     """
     torch: Any = sys.modules["torch"]
-    kind, data = type(obj), torch.utils.data
+    kind = type(obj)
     if issubclass(kind, torch.nn.utils.rnn.PackedSequence):
         inner = [obj.data, obj.sorted_indices, obj.unsorted_indices]  # the CPU reads the batch sizes
         return Components(inner, lambda _, new: kind(new[0], obj.batch_sizes, *new[1:]), in_place=False)
@@ -275,9 +276,15 @@ def parts_of_torch(obj: Any, to: LogicalDevice | None, stays: set[int]) -> Compo
     modules, of_distributions = torch.nn.Module | torch.optim.Optimizer, torch.distributions
     if issubclass(kind, modules | of_distributions.Distribution | of_distributions.Transform):
         return stored_attributes(obj)
-    if issubclass(kind, data.Dataset | data.DataLoader | data.Sampler):
+    if is_of_workers(kind):
         return Components([*vars(obj).values()])  # stays, because its workers cannot use GPU memory
     return None
+
+
+def is_of_workers(kind: type) -> bool:
+    """Return whether objects of a type are read by a DataLoader's workers."""
+    data: Any = sys.modules.get("torch.utils.data")
+    return data is not None and issubclass(kind, data.Dataset | data.DataLoader | data.Sampler)
 
 
 def has_own_tables(cls: type) -> bool:

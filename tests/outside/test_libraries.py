@@ -7,6 +7,7 @@ import contextlib
 import io
 
 from tests.programs.cells import shell_with_magics
+from tests.programs.errors import placement_error
 from tests.programs.runner import ELSEWHERE, gives
 
 if ELSEWHERE:
@@ -18,8 +19,11 @@ if ELSEWHERE:
     import peft  # noqa: F401
     import torch
     import transformers  # noqa: F401
+    from lightning.pytorch import Trainer
+    from lightning.pytorch.demos.boring_classes import BoringModel
 
     from gpu_magic import fit, on_gpu
+    from gpu_magic.move.move import move_variables
 
 SETUP = """
 import accelerate, lightning, logging, pathlib, peft, tempfile, torch, transformers, warnings
@@ -180,3 +184,15 @@ def test_the_step_of_an_optimizer_that_fabric_wraps_is_predicted():
     batch = torch.ones(4, 64)
     by_hand = fit(model, optimizer, batch).parts
     return [fit(*wrapped, batch).parts == by_hand, by_hand["optimizer state"] > 0]
+
+
+@gives([[], "npu:1", "loader: data of a DataLoader stays on the CPU. Move each batch."], on="npu")
+def test_a_trainer_that_holds_only_a_dataloader_s_data_is_not_named():
+    data = torch.utils.data.DataLoader([torch.ones(32)] * 4)
+    options = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    trainer, model = Trainer(accelerator="cpu", max_steps=1, **dict.fromkeys(options, False)), BoringModel()
+    trainer.fit(model, data)
+    space = {"model": model, "loader": lightning.Fabric(accelerator="cpu").setup_dataloaders(data)}
+    lines = move_variables(space, (), "model", device="1")
+    refused = placement_error(move_variables, space, (), "loader", device="1")
+    return [[line for line in lines if "Trainer" in line], model.layer.weight.device, refused]
