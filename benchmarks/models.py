@@ -133,11 +133,19 @@ def fake_step(name: str) -> float:
     """Return the seconds of the import of PyTorch and of a step on tensors without data."""
     began = time.perf_counter()
     from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.optim import AdamW
+    from torch.utils._pytree import tree_map
 
     imported = time.perf_counter() - began
-    with FakeTensorMode():
-        model, optimizer, batch = _training(name)
-        began = time.perf_counter()
+    model, _, batch = _training(name)
+    mode = FakeTensorMode()
+    for module in model.modules():
+        own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+        for key, one in own:
+            setattr(module, key, mode.from_tensor(one))
+    optimizer, batch = AdamW(model.parameters()), tree_map(mode.from_tensor, batch)
+    began = time.perf_counter()
+    with mode:
         output = model(**batch) if isinstance(batch, dict) else model(batch)
         (output.loss if isinstance(batch, dict) else output.sum()).backward()
         optimizer.step()

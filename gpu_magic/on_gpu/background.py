@@ -77,9 +77,8 @@ class BackgroundCell(BackgroundTask):
                         self._refusal = error
                         return
                     self._state = "stopped"
-                    is_end = isinstance(
-                        error, KeyboardInterrupt | SystemExit
-                    )  # code exits when it is interrupted
+                    # Code can exit when it is interrupted.
+                    is_end = isinstance(error, KeyboardInterrupt | SystemExit)
                     self._has_failed = not (self._was_interrupted and is_end)
                     if self._has_failed:
                         kind, message = type(error).__name__, str(error).partition("\n")[0]
