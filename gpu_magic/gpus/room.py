@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.devices.processes import ProcessNames
 from gpu_magic.errors import NotFreeError, PlacementError
-from gpu_magic.gpus.options import Options, read_seconds
+from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import parse
 from gpu_magic.objects.physical import LazySnapshot, physical
 from gpu_magic.process.session import current
+from gpu_magic.process.view import Snapshot
 from gpu_magic.text import size_text
 
 if TYPE_CHECKING:
@@ -45,9 +46,7 @@ def check_room(plans: Sequence[Plan]) -> None:
         )
 
 
-def wait_for_room(
-    plans: Sequence[Plan], within: str | float, on_wait: Callable[[str], object] | None
-) -> None:
+def wait_for_room(plans: Sequence[Plan], seconds: float, on_wait: Callable[[str], object] | None) -> None:
     """Wait, in turn with all users who wait for GPUs, until the devices have room for the plans."""
     from gpu_magic.gpus.wait import Wait  # imports asyncio
 
@@ -57,8 +56,10 @@ def wait_for_room(
         raise PlacementError("Which GPUs these are is unknown, so --wait cannot wait for them.")
 
     def decide(_: Options, machine: Inventory) -> bool:
+        now = LazySnapshot()
+        now.snapshot = Snapshot.of(current(), machine)
         for plan in plans:
-            plan.machine = LazySnapshot()
+            plan.machine = now
         kept = [(one.label, claim) for one in machine.devices for claim in one.status.claims if claim.waits]
         if left := [f"{label} is {claim}" for label, claim in kept if label in {gpu.label for gpu in gpus}]:
             raise NotFreeError("", "; ".join(left))
@@ -70,7 +71,7 @@ def wait_for_room(
         current(),
         request,
         Options(min_free=max(1 << 20, *(plan.least for plan in plans))),
-        read_seconds(within),
+        seconds,
         claims=dict,
         decide=decide,
         commit=bool,

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["bytes_on_gpus", "gpu_of", "places_here", "plan_to_cpu"]
 
 
-def places_here(shell: Any, names: Sequence[str]) -> tuple[dict[str, Place], dict[str, Place] | None]:
+def places_here(
+    shell: Any, names: Sequence[str], *, takes_device: bool = False
+) -> tuple[dict[str, Place], dict[str, Place] | None]:
     """Return all places that can hold arrays, and those of some names. None without names."""
     space = vars(sys.modules["__main__"]) if shell is None else shell.user_ns
     hidden = {name for name in space if name.startswith("__")} if shell is None else shell.user_ns_hidden
-    if not all(isinstance(name, str) for name in names):
+    if not all(isinstance(name, str) and name.strip() for name in names):
         raise PlacementError("Variables are named by text: park('model'). Without names: all variables.")
-    named = read_places(" ".join(names), space, hidden) if names else None
+    named = read_places(" ".join(names), space, hidden, takes_device=takes_device) if names else None
     variables = [(name, value) for name, value in space.items() if name not in hidden]
     places: dict[str, Place] = {name: (value, partial(space.__setitem__, name)) for name, value in variables}
     if shell is not None:

@@ -289,7 +289,7 @@ def move_variables(
         raise PlacementError(f"--all means every variable, but {text} is also named. Use one of the two.")
     if not all_of_them and not text:
         raise PlacementError(f"No variable is named. Try {magic} model batch, or {magic} --all")
-    places = read_places(text, namespace, hidden)
+    places = read_places(text, namespace, hidden, takes_device=magic == "%to_gpu")
     if all_of_them:
         found = variables_of(namespace, hidden)
         places |= {name: (value, partial(namespace.__setitem__, name)) for name, value in found.items()}
@@ -306,12 +306,19 @@ def move_variables(
     return [*_report(plan, is_dry=False), *lines, *leftover_lines(plan, before, others, budget)]
 
 
-def read_places(text: str, namespace: MutableMapping[str, Any], hidden: Container[str]) -> dict[str, Place]:
+def read_places(
+    text: str, namespace: MutableMapping[str, Any], hidden: Container[str], *, takes_device: bool = True
+) -> dict[str, Place]:
     """Return the places that a line names: `model state.model data["train"]`.
 
-    Raises PlacementError if a place does not exist or its value cannot be replaced.
+    Raises PlacementError if a place does not exist or its value cannot be replaced. For the name of a device,
+    it then says whether the line can have a `--device`.
     """
     words = dict.fromkeys(code_words(text.strip().rstrip(";"), commas=True))
+    for word in words:
+        if word not in namespace and is_target(word):
+            way = f"is not a variable. To name a device: --device {word}"
+            raise PlacementError(f"{word} {way if takes_device else 'names a device, not a variable.'}")
     return {word: _read(word, namespace, hidden) for word in words}
 
 
@@ -322,8 +329,6 @@ def _read(word: str, namespace: MutableMapping[str, Any], hidden: Container[str]
         except Exception as error:  # noqa: BLE001 - the user's object can raise any error
             raise PlacementError(f"{word} {raised_text(error)}") from None
 
-    if word not in namespace and is_target(word):
-        raise PlacementError(f"{word} is not a variable. To name a device: --device {word}")
     node = parse_expression(word)
     if isinstance(node, ast.Name):
         return value_of(node.id, namespace, hidden), partial(namespace.__setitem__, node.id)

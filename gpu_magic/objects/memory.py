@@ -316,6 +316,7 @@ def free(  # noqa: C901 - a branch for each line
     *,
     dry_run: bool = False,
     is_parking: bool = False,
+    also_unfinished: Sequence[str] = (),
 ) -> Freed:
     """Do what `gpu_free` does, in a shell, after the memory in use was noted. `park` keeps the outputs."""
     after = before
@@ -348,19 +349,30 @@ def free(  # noqa: C901 - a branch for each line
     if graphs:
         values = "To keep only the values, store loss.item() or loss.detach()."
         lines.append(f"Kept {_IN_GRAPHS} of {listed(_named(graphs))}. {values}")
-    reserved = sum(pool.reserved for _, pool in _pools())
-    if is_parking and (rest := sum(after.values()) - reserved) > 0:
+    if is_parking and (rest := _kept_by_cuda(machine, after)):
         lines.append(f"{size_text(rest)} stay for CUDA's context and libraries until the kernel ends.")
     lines += _lines_of_children(machine)
     if unnamed:
         why = "no variable holds, such as the workspaces of libraries"
         lines.append(f"{size_text(unnamed)} more that {why}.")
+    unfinished = list(dict.fromkeys([*also_unfinished, *unfinished]))
     lines += [unfinished_text(unfinished)] if unfinished else []
     if there := str(parked):
         lines.append(f"Parked in the host's memory: {there}. To bring it back: %gpu_unpark")
     sizes_before = {str(device): nbytes for device, nbytes in before.items()}
     sizes_after = {str(device): after.get(device, 0) for device in before}
     return Freed(sizes_before, sizes_after, dropped, held, graphs, unnamed, "\n".join(lines))
+
+
+def _kept_by_cuda(machine: LazySnapshot, devices: Iterable[LogicalDevice]) -> int:
+    """Return the bytes on GPUs of this process alone that no framework counts. 0 where it is unknown."""
+    pools = _pools()
+    own = {device: used_by_us(device, machine, with_children=False) for device in devices}
+    return sum(
+        max(0, used - sum(pool.reserved for place, pool in pools if is_same_device(place, device)))
+        for device, used in own.items()
+        if used is not UNKNOWN
+    )
 
 
 def _lines_of_children(machine: LazySnapshot) -> list[str]:
@@ -499,12 +511,9 @@ def replace_output(shell: Any, name: str, new: Any) -> None:
     if task := _ended_tasks().get(name):
         task.result = new
         return
-    old, last, history = outputs_of(shell)[name], shell.last_execution_result, shell.user_ns.get("_oh", {})
-    for number in [number for number, other in history.items() if other is old]:
-        history[number] = new
-    for names in (shell.user_ns, shell.user_ns_hidden, vars(shell.displayhook)):
-        for key in [key for key, value in names.items() if value is old and _OUTPUT.fullmatch(key)]:
-            names[key] = new
+    old, last = outputs_of(shell)[name], shell.last_execution_result
+    for values, key in _kept_at(shell, old):
+        values[key] = new
     if last is not None and last.result is old:
         last.result = new
 
@@ -513,18 +522,24 @@ def _drop_output(shell: Any, name: str) -> None:
     """Delete an output."""
     if name not in (outputs := outputs_of(shell)):  # deleted with another name of its value
         return
-    value, last, history = outputs[name], shell.last_execution_result, shell.user_ns.get("_oh", {})
-    for number in [number for number, other in history.items() if other is value]:
-        del history[number]
-    # `user_ns_hidden` also has values, for example that of _4.
-    for names in (shell.user_ns, shell.user_ns_hidden, vars(shell.displayhook)):
-        for key in [key for key, other in names.items() if other is value and _OUTPUT.fullmatch(key)]:
-            if key[-1] == "_":
-                names[key] = ""
-            else:
-                del names[key]
+    value, last = outputs[name], shell.last_execution_result
+    for values, key in _kept_at(shell, value):
+        if key in ("_", "__", "___"):
+            values[key] = ""
+        else:
+            del values[key]
     if last is not None and last.result is value:
         last.result = None
+
+
+def _kept_at(shell: Any, value: Any) -> list[tuple[dict[Any, Any], Any]]:
+    """Return the dictionaries of IPython that keep an output, each with a key of it."""
+    history = shell.user_ns.get("_oh", {})
+    found = [(history, number) for number, other in history.items() if other is value]
+    # `user_ns_hidden` also has values, for example that of _4.
+    for names in (shell.user_ns, shell.user_ns_hidden, vars(shell.displayhook)):
+        found += [(names, key) for key, other in names.items() if other is value and _OUTPUT.fullmatch(key)]
+    return found
 
 
 def _pools() -> list[tuple[LogicalDevice, MemoryPool]]:

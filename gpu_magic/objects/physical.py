@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -146,10 +147,11 @@ def free_bytes(device: LogicalDevice, machine: LazySnapshot) -> int | None:
     return None if gpu is None or gpu.status.memory_free is UNKNOWN else gpu.status.memory_free
 
 
-def used_by_us(device: LogicalDevice, machine: LazySnapshot) -> int | Unknown:
+def used_by_us(device: LogicalDevice, machine: LazySnapshot, *, with_children: bool = True) -> int | Unknown:
     """Return the bytes of this process and its children on a GPU, as the driver reports them."""
     gpu = _real(device, machine)
     processes = UNKNOWN if gpu is None else gpu.status.processes
     if processes is UNKNOWN or all(process.is_this_process is False for process in processes):
         return UNKNOWN
-    return sum_of((process.is_this_process, process.memory) for process in processes)
+    counted = [one for one in processes if with_children or one.pid == os.getpid()]
+    return sum_of((process.is_this_process, process.memory) for process in counted)

@@ -86,11 +86,14 @@ def park(*names: str, dry_run: bool = False) -> Parking:
     with collection_paused():
         among = None if named is None else {id(one.value) for one in plan_to_cpu(named)[0].moving}
         plan, stays = plan_to_cpu(places, among, budget)
+        unfinished = budget.unfinished
+        if among is not None and unfinished and len(plan.moving) < len(among):
+            # Search all variables to their ends, however long that takes.
+            (plan, stays), unfinished = plan_to_cpu(places, among), []
         if named is not None and not plan.moving:
-            raise PlacementError(f"Nothing to park in {listed(names)}: no arrays on a GPU.")
+            raise PlacementError(f"Nothing to park in {listed(named)}: no arrays on a GPU.")
         sizes = sizes_in(plan)
         what = sized(sizes)
-        lines = [*stays, *([unfinished_text(budget.unfinished)] if budget.unfinished else [])]
         room = plan.free
         where = f"in the host's memory{'' if room is None else f', where {size_text(room)} are free'}"
         if room is not None and plan.nbytes > room:
@@ -99,7 +102,8 @@ def park(*names: str, dry_run: bool = False) -> Parking:
             )
         if dry_run or not what:
             told = f"Would park {what}: {size_text(plan.nbytes)} {where}." if what else "Nothing to park."
-            return Parking(sizes, {}, {}, "\n".join([told, *lines]))
+            stays += [unfinished_text(unfinished)] if unfinished else []
+            return Parking(sizes, {}, {}, "\n".join([told, *stays]))
         check_unused(array for one in plan.moving for array in one.arrays)
         moving, counted = plan.moving, set["Hashable"]()
         was_on = [(gpu_of(one), bytes_on_gpus(one, counted)) for one in moving]
@@ -110,9 +114,9 @@ def park(*names: str, dry_run: bool = False) -> Parking:
         for references in (places, named or {}, vars(plan)):  # to what was on the GPUs
             references.clear()
         moving.clear()
-    freed = free(shell, before, machine, is_parking=True)
+    freed = free(shell, before, machine, is_parking=True, also_unfinished=unfinished)
     tell_next_cell(shell)
-    return Parking(sizes, freed.before, freed.after, "\n".join([f"Parked {what}.", *lines, freed.text]))
+    return Parking(sizes, freed.before, freed.after, "\n".join([f"Parked {what}.", *stays, freed.text]))
 
 
 def _items(plan: Plan, was_on: Iterable[tuple[LogicalDevice | None, int]]) -> Iterator[Item]:

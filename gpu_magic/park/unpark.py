@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import device_of
 from gpu_magic.frameworks.target import CPU, LogicalDevice, normalize_device
+from gpu_magic.gpus.options import read_seconds
 from gpu_magic.gpus.room import check_room, wait_for_room
 from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.move.leaving import places_here
@@ -69,28 +71,32 @@ def unpark(
 
     """
     shell, machine = current_shell(), LazySnapshot()
-    places, named = places_here(shell, names)
+    places, named = places_here(shell, names, takes_device=True)
     goal = None if device is None else destination(normalize_device(device, device_of), machine)
+    if goal is not None and goal.kind == "cpu":
+        raise PlacementError("What is parked is on the CPU already. Name a GPU, or no device.")
+    seconds = None if wait is None else read_seconds(wait)
     items = list(parked)
     with collection_paused():
         if named is not None:
-            found = {id(one) for moving in _plan(None, items, named).moving for one in known_by(moving.value)}
+            those = _plan(CPU, items, named, machine).moving
+            found = {id(part) for one in those for part in known_by(one.value)}
             items = [item for item in items if not found.isdisjoint(map(id, item.known_by))]
         by_device: dict[LogicalDevice, list[Item]] = {}
         for item in items:
             by_device.setdefault(goal or item.device, []).append(item)
         plans = [
-            _plan(target, those, places)
+            _plan(target, those, places, machine)
             for target, those in sorted(by_device.items(), key=lambda one: str(one[0]))
         ]
         plans = [plan for plan in plans if plan.moving]
         if not plans:
-            text = f"Nothing is parked{' in ' * bool(names)}{listed(names)}."
+            text = f"Nothing is parked{' in ' * bool(named)}{listed(named or ())}."
             return Parking({}, {}, {}, text)
-        if wait is None or dry_run:
+        if seconds is None or dry_run:
             check_room(plans)
         else:
-            wait_for_room(plans, wait, on_wait)
+            wait_for_room(plans, seconds, on_wait)
         sizes, lines = dict[str, int](), list[str]()
         for plan in plans:
             here = sizes_in(plan)
@@ -99,7 +105,7 @@ def unpark(
         if dry_run:
             return Parking(sizes, {}, {}, "\n".join(lines))
         check_unused(array for plan in plans for one in plan.moving for array in one.arrays)
-        before = in_use(machine, by_device)
+        before = in_use(plans[0].machine, by_device)
         _carry_out(plans, by_device, places, shell)
     after = in_use(LazySnapshot(), before)
     lines += [f"Still parked: {rest}."] if (rest := str(parked)) else []
@@ -107,8 +113,10 @@ def unpark(
     return Parking(sizes, then, now, "\n".join(lines))
 
 
-def _plan(device: LogicalDevice | None, items: Sequence[Item], places: Mapping[str, Place]) -> Plan:
-    """Return the plan that moves some items to a device. None: only to find them."""
+def _plan(
+    device: LogicalDevice, items: Sequence[Item], places: Mapping[str, Place], machine: LazySnapshot
+) -> Plan:
+    """Return the plan that moves some items to a device."""
     there = {id(one): item for item in items for one in item.known_by}
 
     def goes(one: Moving) -> bool:
@@ -116,7 +124,7 @@ def _plan(device: LogicalDevice | None, items: Sequence[Item], places: Mapping[s
 
     converts = "cupy" if any(item.framework.module == "cupy" for item in items) else None
     for budget in (Budget(seconds=SEARCH_SECONDS), None):
-        plan = Plan(device or CPU, converts, only=goes)
+        plan = Plan(device, converts, machine, only=goes)
         for name, (value, _) in places.items():
             plan.add(name, value, budget)
         if budget is None or not budget.unfinished or len(plan.moving) >= len(items):
@@ -136,7 +144,8 @@ def _carry_out(
     def made() -> Iterator[Plan]:
         yield plans[0]
         for plan in plans[1:]:
-            yield _plan(plan.requested, items[plan.requested], places_here(shell, ())[0])
+            there = places_here(shell, ())[0]
+            yield _plan(plan.requested, items[plan.requested], there, LazySnapshot())
 
     with defer_interrupts():
         carry_out_all(made(), places)

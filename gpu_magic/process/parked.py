@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Item", "known_by", "parked", "parked_text", "stop_telling", "tell_next_cell"]
 
-_telling: list[Callable[..., None]] = []  # the hook that tells the next cell, if there is one
-
 
 class Item(NamedTuple):
     """A parked array, or an object that moves itself, or one that remembers its device.
@@ -138,23 +136,19 @@ parked = _Lot()
 
 def tell_next_cell(shell: Any) -> None:
     """Print a line in the next cell if something is still parked then. Hidden cells do not count."""
-    stop_telling(shell)
-
-    def tell(info: Any = None) -> None:
-        cell = getattr(info, "raw_cell", None) or ""
-        if getattr(info, "store_history", True) and "unpark" not in cell:
-            stop_telling(shell)
-            if there := str(parked):
-                print(f"Variables are parked on the CPU: {there}. To bring them back: %gpu_unpark")  # noqa: T201
-
     if shell is not None:
-        _telling.append(tell)
-        shell.events.register("pre_run_cell", tell)
+        shell.events.register("pre_run_cell", _tell)
 
 
 def stop_telling(shell: Any) -> None:
     """Print nothing in the next cell."""
-    while _telling:
-        tell = _telling.pop()
-        if tell in shell.events.callbacks["pre_run_cell"]:
-            shell.events.unregister("pre_run_cell", tell)
+    if _tell in shell.events.callbacks["pre_run_cell"]:
+        shell.events.unregister("pre_run_cell", _tell)
+
+
+def _tell(info: Any = None) -> None:
+    cell = getattr(info, "raw_cell", None) or ""
+    if getattr(info, "store_history", True) and "unpark" not in cell:
+        stop_telling(sys.modules["IPython"].get_ipython())
+        if there := str(parked):
+            print(f"Variables are parked on the CPU: {there}. To bring them back: %gpu_unpark")  # noqa: T201

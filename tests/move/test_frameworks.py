@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import functools
 import io
 from importlib.metadata import version
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,6 +30,7 @@ if ELSEWHERE:
     import torch
     from torch import nn
 
+    from tests.move.pytrees import Model, State
     from tests.programs.reached import devices_of
 
 NO_CUDA = f"cuda:0 cannot be used: TensorFlow {version('tensorflow-cpu')} is built without CUDA."
@@ -42,23 +42,6 @@ VARIABLE = f"TensorFlow cannot move a tf.Variable: {AGAIN}, and assign to it."
 CPU = "Moving to the CPU: "
 
 if ELSEWHERE:
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
-    )
-
-
-class State(NamedTuple):
-    count: jax.Array
-    mean: dict
-
-
-if ELSEWHERE:
-
-    @functools.partial(jax.tree_util.register_dataclass, data_fields=["w"], meta_fields=["name"])
-    @dataclasses.dataclass(frozen=True)
-    class Model:
-        w: jax.Array
-        name: str
 
     @jax.tree_util.register_pytree_node_class
     class Counted:  # the user's own, which forgets its count in JAX's hands

@@ -117,6 +117,7 @@ BAD = {
     "%to_gpu x --device nowhere": "'nowhere' is not a device",
     "%to_gpu x --all": "--all means every variable, but x is also named. Use one of the two.",
     "%to_gpu x cuda:1": "cuda:1 is not a variable. To name a device: --device cuda:1",
+    "%to_cpu x cuda:1": "cuda:1 names a device, not a variable.",
 }
 
 

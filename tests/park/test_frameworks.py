@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,21 +21,8 @@ if ELSEWHERE:
     import tensorflow as tf
     import torch
 
+    from tests.move.pytrees import Model, State
     from tests.programs.cells import shell_with_magics
-
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
-    )
-
-    class State(NamedTuple):
-        count: jax.Array
-        mean: dict
-
-    @functools.partial(jax.tree_util.register_dataclass, data_fields=["w"], meta_fields=["name"])
-    @dataclasses.dataclass(frozen=True)
-    class Model:
-        w: jax.Array
-        name: str
 
 
 def space_with(**variables):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -78,11 +79,19 @@ def test_there_and_back(run: Run, shell: InteractiveShell, framework: EightGpus)
     assert shell.user_ns["pair"][0] is shell.user_ns["x"]
 
 
-def test_the_first_cell_afterwards_prints_once_that_variables_are_parked(run: Run) -> None:
+def test_the_first_cell_afterwards_prints_once_that_variables_are_parked(
+    run: Run, shell: InteractiveShell
+) -> None:
     run("%gpu_park")
     assert run("print(n)") == [TOLD, "3"]
     assert run("print(n)") == ["3"]
     run("%gpu_unpark")
+    run("%gpu_park x")
+    gpu_magic.park()  # again, which prints it no more often
+    shell.run_cell("n", silent=True)  # hidden, as a front end's own
+    assert run("print(n)") == [TOLD, "3"]
+    run("%gpu_unpark")
+    assert where(shell) == [1, 1, 2, None]
     run("%gpu_park")
     run("%gpu_unpark")  # as they are back before they are used
     assert run("print(n)") == ["3"]
@@ -220,11 +229,36 @@ def test_parked_arrays_are_kept_alive_only_by_variables(run: Run, shell: Interac
         gc.enable()
 
 
+def test_what_is_named_is_found_however_long_that_takes(run: Run, shell: InteractiveShell) -> None:
+    """Deep in a variable with more objects than a search through all variables looks at."""
+    x = shell.user_ns["x"]
+    boxes = [SimpleNamespace(inner=[number]) for number in range(150_000)]
+    boxes[0].inner = [x]
+    shell.user_ns.clear()
+    shell.push({"boxes": boxes})
+    del x
+    assert run("%gpu_park boxes --dry-run") == [
+        "Would park boxes (1.0 MiB): 1.0 MiB in the host's memory, where 1.0 TiB are free."
+    ]
+    run("%gpu_park boxes")
+    assert boxes[0].inner[0].ordinal is None
+    run("%gpu_unpark")
+    assert boxes[0].inner[0].ordinal == 1
+    said = gpu_magic.park().text
+    assert said.count("boxes") == 1  # not searched in full
+
+
 BAD = {
     "%gpu_park nothing": "nothing is not a variable here.",
     "%gpu_park n": "Nothing to park in n: no arrays on a GPU.",
     "%gpu_park here": "Nothing to park in here: no arrays on a GPU.",
+    "%gpu_park 3": "3 names a device, not a variable.",
+    "%gpu_park cuda:1": "cuda:1 names a device, not a variable.",
+    "%gpu_park n;": "Nothing to park in n: no arrays on a GPU.",
     "%gpu_park x.device()": "'x.device()' is not a variable, attribute or item.",
+    "%gpu_unpark 3": "3 is not a variable. To name a device: --device 3",
+    "%gpu_unpark --device cpu": "What is parked is on the CPU already.",
+    "%gpu_unpark --dry-run --wait soon": "soon is not a time.",
     "%gpu_unpark --device nowhere": "'nowhere' is not a device",
     "%gpu_unpark --device 9": "cuda:9 cannot be used: there are eight.",
     "%gpu_unpark --wait soon": "soon is not a time. Try 30m, 90s or 1h30m",
@@ -242,6 +276,8 @@ def test_bad_input_is_one_line_and_nothing_has_moved(
     assert len(shown) == 1
     assert said in shown[0]
     assert where(shell) == before
+    run("%gpu_unpark")
+    assert where(shell) == [1, 1, 2, None]
 
 
 def test_without_a_name_of_its_gpu_a_device_cannot_be_waited_for(

@@ -402,38 +402,37 @@ def test_an_interrupt_at_any_line_leaves_all_parked_or_all_back(run: Runner, par
     assert wrong == []
 
 
-@gives(
-    [
-        "Task loop still runs and can use these variables. Nothing was changed. To wait for it: %gpu_tasks wait loop",
-        "worker is a thread that uses these variables. Nothing was changed. End it first.",
-        *("pretend:1", "cpu", "pretend:1"),
-    ]
-)
+LOOP = "Task loop still runs and can use these variables. Nothing was changed. To wait for it: %gpu_tasks wait loop"
+WORKER = "worker is a thread that uses these variables. Nothing was changed. End it first."
+
+
+@gives([LOOP, WORKER, "pretend:1", "cpu", LOOP, WORKER, "cpu", "pretend:1"])
 def test_tasks_and_threads_that_run():
     shell = shell_with_magics()
-    run_cell(shell, "import torch, threading\nx, go = torch.ones(2, device='pretend:1'), threading.Event()")
-    run_cell(shell, "%%on_gpu 0 --background loop\ngo.wait()")
-    space = shell.user_ns
-    found = [placement_error(park)]
-    space["go"].set()
-    gpu_magic.tasks()
-    run_cell(shell, "%gpu_tasks wait loop")
-    done, ready = threading.Event(), threading.Event()
+    run_cell(shell, "import torch, threading\nx = torch.ones(2, device='pretend:1')")
+    space, found = shell.user_ns, []
 
-    def work(batch):
+    def work(batch, ready, done):
         ready.set()
         done.wait()
 
-    worker = threading.Thread(target=work, args=([space["x"]],), name="worker")
-    worker.start()
-    ready.wait()
-    found += [placement_error(park), space["x"].device]
-    done.set()
-    worker.join()
-    park()
-    found.append(space["x"].device)
-    unpark()
-    return [*found, space["x"].device]
+    for move in park, unpark:
+        run_cell(shell, "go = threading.Event()")
+        run_cell(shell, "%%on_gpu 0 --background loop\ngo.wait()")
+        found.append(placement_error(move))
+        space["go"].set()
+        run_cell(shell, "%gpu_tasks wait loop")
+        ready, done = threading.Event(), threading.Event()
+        worker = threading.Thread(target=work, args=([space["x"]], ready, done), name="worker")
+        worker.start()
+        ready.wait()
+        found += [placement_error(move), space["x"].device]
+        done.set()
+        worker.join()
+        del worker
+        move()
+        found.append(space["x"].device)
+    return found
 
 
 @gives([["cpu"], ["pretend:1"], ["pretend:2"], ["cpu"], "Nothing is parked.", True])
