@@ -232,5 +232,7 @@ def test_what_is_no_number_is_refused(value: object) -> None:
 
 
 def test_an_argument_that_there_is_not_is_named_with_the_nearest() -> None:
+    with pytest.raises(TypeError, match=r"'gpuss'\. Did you mean gpus"):
+        gpu_magic.launch("true", gpuss="0")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="Did you mean min_free"):
         gpu_magic.choose("auto", min_fre="20GB")  # type: ignore[call-arg]

@@ -58,7 +58,11 @@ class GpuClusterMagic:
                 raise ClusterError(f"%gpu_cluster {word} takes no options.")
             getattr(self, f"_{word}")(rest.strip())
         elif difflib.get_close_matches(word, _WORDS):
-            raise refusal(f"There is no %gpu_cluster {word}. Try %gpu_cluster restart or %gpu_cluster stop")
+            runs = running_cluster() is not None
+            way = (
+                "Try %gpu_cluster restart or %gpu_cluster stop" if runs else "To start engines: %gpu_cluster"
+            )
+            raise refusal(f"There is no %gpu_cluster {word}. {way}")
         elif options.request or options.profile or (running := running_cluster()) is None:
             self._start(options)
         else:

@@ -21,7 +21,8 @@ class Cause(enum.Enum):
     )
     NO_LIBRARY = (
         "No GPU can be read because NVML is missing (libnvidia-ml.so.1 of the NVIDIA driver)",
-        "%gpu_doctor shows why.",  # no GPU, no driver, or a container without one of the two
+        # No GPU, no driver, or a container without one of the two.
+        "%gpu_doctor shows why, and gpu-magic doctor in a shell.",
     )
     NO_FIGURES = (  # but the GPUs are known without NVML
         "NVML is missing (libnvidia-ml.so.1), so figures and processes are unknown",
@@ -47,7 +48,10 @@ class Cause(enum.Enum):
     # NVML answers so if a cgroup refuses the device files, for example after `systemctl daemon-reload`
     CUT_OFF = (
         "The NVIDIA driver does not answer: Unknown Error (999)",
-        "If this is a container, it has lost its GPUs: restart the container. %gpu_doctor shows more.",
+        (
+            "If this is a container, it has lost its GPUs: restart the container. "
+            "%gpu_doctor shows more, and gpu-magic doctor in a shell."
+        ),
     )
     ERROR = ("The NVIDIA driver does not answer: {}", "")
     AMD_MISSING = (

@@ -200,7 +200,7 @@ def _of_gpu(gpu: Gpu, facts: Facts) -> Finding | None:
 def check_names_of_variables(facts: Facts) -> Iterator[Finding]:
     for name, meant in [] if facts.kernel is UNKNOWN else facts.kernel.misspelt:
         what = f"Nothing reads the variable {shortened(name, 60)}: it is spelled {meant}."
-        yield _wrong(meant, what, fix=_choose(facts, "auto") if facts.is_ipython else "")
+        yield _wrong(meant, what, fix=f"import os; del os.environ[{name!r}]" if facts.is_ipython else "")
 
 
 def check_choice(facts: Facts) -> Iterator[Finding]:

@@ -206,7 +206,7 @@ def fit_model(values: list[Any], size: int | None, *, loss: Any, eval: bool, amp
         f"{kind} is a Keras model. %gpu_fit supports PyTorch models.": is_keras,
         f"No batch is named. Try {way}": not batch,
         f"--dtype is one of {', '.join(known)}, not {name:.40}.": dtype and name not in known,
-        f"--loss is a class. Try {getattr(loss, '__name__', '')}()": isinstance(loss, type),
+        f"--loss is the class {getattr(loss, '__name__', '')}. Add () behind it.": isinstance(loss, type),
         f"--loss is {with_article(type(loss).__name__)}, not a function.": is_no_loss,
         f"{kind} spreads a step over GPUs. Predict model.module with the batch of one GPU.": "DataParallel"
         in kind,

@@ -14,13 +14,13 @@ from gpu_magic.option_table import CHOICE, FILTERS, TYPICAL, Kind
 from gpu_magic.text import bytes_text, nearest_option, read_size, size_meant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from gpu_magic.devices.model import Device
     from gpu_magic.frameworks.base import MemorySettings
     from gpu_magic.option_table import ChoiceOptions
 
-__all__ = ["Options", "in_signature", "plan_memory", "read_seconds", "split_request"]
+__all__ = ["Options", "check_names", "in_signature", "plan_memory", "read_seconds", "split_request"]
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}  # seconds
@@ -56,10 +56,7 @@ class Options(_Fields):  # type: ignore[misc, valid-type]
     __slots__ = ()
 
     def __new__(cls, **given: Unpack[ChoiceOptions]) -> Self:
-        if unknown := next(iter(given.keys() - CHOICE), ""):
-            near = nearest_option(unknown, CHOICE)
-            hint = f" Did you mean {near}?" if near else ""
-            raise wrong_argument(f"There is no option {unknown!r:.40}.{hint}")
+        check_names(given, CHOICE)
         checked = {name: CHOICE[name].check(value) for name, value in given.items()}
         return cast("Self", super().__new__(cls, **checked))
 
@@ -109,6 +106,15 @@ class Options(_Fields):  # type: ignore[misc, valid-type]
     def to_save(self) -> dict[str, Any]:
         """The options that also work with named GPUs, for `restart.saved`."""
         return self.without(*_FOR_AUTO).given()
+
+
+def check_names(given: Iterable[str], known: Collection[str]) -> None:
+    """Raise TypeError for the first name that is not known."""
+    for name in given:
+        if name not in known:
+            near = nearest_option(name, known)
+            hint = f" Did you mean {near}?" if near else ""
+            raise wrong_argument(f"There is no option {name!r:.40}.{hint}")
 
 
 def in_signature(options: type) -> Callable[[_Function], _Function]:

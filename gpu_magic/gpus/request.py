@@ -75,8 +75,12 @@ def parse(text: str, check: Callable[[Request], object] | None = None) -> Reques
     try:
         return _parse(text)
     except ChoiceError as error:
-        if check is not None:
+        if check is not None and (ways := error.ways):
             error.keep_ways(lambda way: check(_parse(way)))
+            if not error.ways or error.ways[0] != ways[0]:
+                meant = _parse(ways[0])
+                if isinstance(meant, Named):  # auto:2 is only an example
+                    check(meant)  # that these cannot be chosen tells more than how to write them
         raise
 
 

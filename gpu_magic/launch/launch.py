@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shlex
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from gpu_magic.claims.held import Claims
 from gpu_magic.errors import LaunchError
-from gpu_magic.gpus.options import Options, in_signature
+from gpu_magic.gpus.options import Options, check_names, in_signature
 from gpu_magic.gpus.request import is_request, normalize_request
 from gpu_magic.launch.devices import can_pick, divide, inherit, pick
 from gpu_magic.launch.launchers import Command, build
@@ -114,6 +115,7 @@ def launch(
         The command cannot be launched. The message is one line. Nothing has started.
 
     """
+    check_names(options, inspect.signature(launch).parameters)
     check_count("launch", count)
     if env is not None and not isinstance(env, Mapping):
         raise LaunchError(f"env={env!r:.40} has no names with values. Try env={{'OMP_NUM_THREADS': '4'}}")
@@ -242,6 +244,8 @@ def _check(session: Session, words: Sequence[str], gpus: str | None, variables: 
     """Raise LaunchError if a command starts with GPUs or an option, or if a variable is invalid."""
     first = words[0] if words else ""
     if gpus and re.fullmatch(r"[0-9]{1,3}(?:[,-][0-9]{1,3})*", first):
+        if gpus.lower() == "auto" and first.isdecimal():
+            raise LaunchError(f"A colon goes before the number of GPUs. Try --gpus auto:{first}")
         way = f"{gpus.rstrip(',')},{first}"
         raise LaunchError(f"Separate GPUs by commas.{f' Try --gpus {way}' * can_pick(session, way)}")
     if first and is_request(first) and not shutil.which(first):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import difflib
 import json
 import threading
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GpuTimeMagic", "stop"]
 
+_WORDS = ("on", "off", "report")
 _measured: dict[int, _MeasuredCells] = {}  # by the id of the shell
 
 
@@ -71,6 +74,9 @@ class GpuTimeMagic:
             is_on = "From now on each cell that uses a GPU prints its time, memory and energy."
             return print(is_on if word == "on" else "Cells are no longer measured.")
         else:
+            close = difflib.get_close_matches(word, _WORDS, n=1)
+            if close and word.isidentifier() and word not in shell.user_ns and not hasattr(builtins, word):
+                raise refusal(f"{word} is not defined. Did you mean %gpu_time {close[0]}?")
             code, is_json = _code_in(line)
             try:
                 body = blocks.parse(f"{code}\n")

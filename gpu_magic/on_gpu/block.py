@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -192,7 +193,7 @@ def read_only(text: str) -> tuple[str, ...]:
 
     """
     found: list[str] = []
-    for name in filter(None, (part.strip().lower() for part in text.split(","))):
+    for name in re.findall(r"[^\s,]+", text.lower()):
         module = _ALIASES.get(name, name)
         if module not in KNOWN:
             raise PlacementError(f"--only {name:.40} names no framework. Known: {', '.join(KNOWN)}")

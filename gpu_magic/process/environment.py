@@ -63,12 +63,16 @@ def _getenv() -> Callable[[bytes], bytes | None]:
 
 
 def misspelt(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables with almost the name of one that names GPUs, and the name that is meant."""
+    """Return the variables with almost the name of one that names GPUs, and the name that is meant.
+
+    An empty one is how `%env` removes it.
+    """
     from difflib import get_close_matches
 
     from gpu_magic.process.mask import NAMES
 
-    names = [name for name in environment if "VIS" in name.upper() and name not in NAMES]
+    likely = (name for name, value in environment.items() if value and "VIS" in name.upper())
+    names = [name for name in likely if name not in NAMES]
     found = {name: get_close_matches(name.upper(), NAMES, 1, _LIKE) for name in names}
     return {name: meant[0] for name, meant in found.items() if meant}
 

@@ -34,8 +34,10 @@ class GpuPsMagic:
         flags = " --kill" * options.kill + " --yes" * options.yes
         if wrong or (flags and not which):
             number = re.search(r"\b[0-9]+\b", options.request)
-            which = number[0] if number else "4711"
-            raise refusal(f"%gpu_ps {line.strip()} is not understood. Try %gpu_ps end {which}{flags}")
+            others = (str(one.pid) for one in gpu_magic.my_processes() if not one.how_to_end)
+            which = number[0] if number else next(others, "")
+            way = f"%gpu_ps end {which}{flags}" if which else "%gpu_ps"
+            raise refusal(f"%gpu_ps {line.strip()} is not understood. Try {way}")
         there = gpu_magic.my_processes()
         if not which:
             display(there)

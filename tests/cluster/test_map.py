@@ -85,7 +85,7 @@ def test_engines_are_named_by_their_gpus(cluster: gpu_magic.Cluster, gpus: Any) 
         ("GPU-77", "No engine has GPU-77. They have GPU 2 and GPU 0."),
         ("auto", "No engine has auto. They have GPU 2 and GPU 0."),
         ("2 0", "'2 0': separate GPUs by commas. Try 2,0"),
-        ("2 1", "'2 1': separate GPUs by commas."),
+        ("2 1", "No engine has GPU 1. They have GPU 2 and GPU 0."),
         ("2,all", "'all' cannot be part of a list. Try all"),
     ],
 )

@@ -124,6 +124,7 @@ BAD = {
     "%gpu_fit exits(batch)": "The step raises SystemExit: 1, in line ",
     "%gpu_fit model optimizer batch --dtype int8": "--dtype is bfloat16, float16, float32 or float64",
     "%gpu_fit model optimizer batch --batch many": "--batch many is not a number of items. Try --batch 64",
+    "%gpu_fit model optimizer batch --loss nn.MSELoss": "--loss is the class MSELoss. Add () behind it.",
     "%gpu_fit model optimizer batch --loss 3": "--loss is an int, not a function.",
     "%gpu_fit model optimizer": "No batch is named. Try %gpu_fit model optimizer batch",
     "%gpu_fit train_step(batch) --amp": "are for a model, not for a function.",

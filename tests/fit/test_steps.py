@@ -621,7 +621,7 @@ BAD = {
     "fit(other, optimizer, x)": "The optimizer has no parameter of this model",
     "fit(model, x, dtype='bf16')": "dtype is one of float16, bfloat16, float32, float64, not bf16.",
     "fit(model, x, amp=True, dtype='float32')": "dtype is one of float16, bfloat16, not float32.",
-    "fit(model, x, loss=nn.MSELoss)": "loss is a class. Try MSELoss()",
+    "fit(model, x, loss=nn.MSELoss)": "loss is the class MSELoss. Add () behind it.",
     "fit(with_closure, batch, amp=True)": "--loss, --eval, --amp and --dtype are for a model",
     "fit(model, (x, y[:5]), loss=nn.MSELoss(), batch_size=4)": "--batch needs a batch whose tensors have a common",
     "fit(model, x, batch_size=0)": "--batch 0 is not a number of items. Try --batch 64",

@@ -128,6 +128,14 @@ def test_each_suggestion_is_accepted(
     assert refused > len(WRONG) // 3
 
 
+def test_numbers_that_are_separated_wrong_and_not_there_are_refused_for_what_is_not_there() -> None:
+    with process("4xA100-80GB", None):
+        with pytest.raises(GpuMagicError, match="There is no GPU 9"):
+            choose("2 9")
+        with pytest.raises(GpuMagicError, match="separate GPUs by commas"):
+            choose("2 3")
+
+
 @pytest.mark.parametrize("typed", WRONG)
 def test_without_a_gpu_nothing_that_names_one_is_suggested(typed: str) -> None:
     """The machine of the tests has no GPU."""

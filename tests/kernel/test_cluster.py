@@ -258,7 +258,7 @@ def test_nothing_is_left_behind(start_kernel: Callable[..., Kernel], end: str, t
         ("stop", "No engines run. To start one for each GPU: %gpu_cluster"),
         ("restart 1", "No engines run. To start one for each GPU: %gpu_cluster"),
         ("7", "There is no GPU 7"),
-        ("stpo", "There is no %gpu_cluster stpo. Try %gpu_cluster restart or %gpu_cluster stop"),
+        ("stpo", "There is no %gpu_cluster stpo. To start engines: %gpu_cluster"),
         ("-n 5", "-n 5 does not fit 4 GPUs. Try -n 4"),
         ("none", "A launch needs a GPU. Try %gpu_cluster 0,1"),
         ("-n many", "-n many is not a number of GPUs. Try -n 1"),

@@ -43,6 +43,7 @@ Run = Any  # the fixture `run`: what is typed -> what is shown
         ("'python -V'", "python -V is one word because of its quotes. Omit them."),
         ("2,0 python -V", "2,0 names GPUs, not a program. Try --gpus 2,0 before the command"),
         ("--gpus 2 0 python -V", "Separate GPUs by commas. Try --gpus 2,0"),
+        ("--gpus auto 2 python -V", "A colon goes before the number of GPUs. Try --gpus auto:2"),
         (
             "-- -n 2 true",
             "-n is where the command should start. Put options before the command and before --",

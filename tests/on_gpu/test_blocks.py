@@ -121,6 +121,7 @@ def test_a_block_is_entered_within_itself_and_in_two_threads_and_a_function_has_
             "cuda:2 cannot be used: Quipu has 1. To leave it out, add --only abacus",
         ),
         ("import quipu\nwith on_gpu(2, only='quipu'): found.append(1)", "Quipu has 1."),
+        ("import quipu\nwith on_gpu(2, only='abacus quipu'): found.append(1)", "Quipu has 1."),
         ("import layers, abacus as a\nwith on_gpu(7, only='layers'): found.append(1)", "Abacus has 4."),
         ("import layers, abacus as a\nwith on_gpu(7): found.append(layers)", "Abacus has 4."),
     ],

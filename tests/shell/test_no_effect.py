@@ -124,7 +124,10 @@ def test_a_misspelt_variable(typed: Typed, monkeypatch: pytest.MonkeyPatch, cell
     last = typed(cell.format(name)).text.splitlines()[-1]
     assert last == f"Nothing reads the variable {name}: it is spelled CUDA_VISIBLE_DEVICES. Try %gpus 1"
     assert typed("'CUDA_VISIBLE_DEVICES'; 1").text.count("\n") == 1  # this is not its name
-    assert name in typed("%gpu_doctor").text
+    told = typed("%gpu_doctor").text
+    assert f"{name}:" in told
+    assert typed(next(line.strip() for line in told.splitlines() if "del os.environ" in line)).error is None
+    assert f"{name}:" not in typed("%gpu_doctor").text
 
 
 @pytest.mark.usefixtures("machine")
@@ -142,6 +145,7 @@ def test_a_variable_with_a_letter_less_or_a_space_more(
 def test_names_that_are_taken_for_others() -> None:
     near = ["CUDA_VISIBLE_DEVICE", "CUDA_VISABLE_DEVICES", "cuda_visible_devices", "HIP_VISIBLE_DEVICE"]
     other = ["CUDA_VISIBLE_DEVICES_SAVED", "NVIDIA_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES", "VISUAL"]
+    assert misspelt({near[0]: ""}) == {}  # as %env leaves it
     assert list(misspelt(dict.fromkeys([*near, *other, "CUDA_VISIBLE_DEVICES"], "1"))) == near
 
 
