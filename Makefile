@@ -87,6 +87,7 @@ check: .venv/installed node_modules/installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/zizmor --quiet --offline --config .github/zizmor.yml .github
+	$(NODE) $(BIN)/jactionlint
 	$(NODE) node_modules/.bin/biome check
 	$(NODE) node_modules/.bin/tsc
 
