@@ -1,7 +1,7 @@
 """Adds the extension of JupyterLab and Notebook 7 to the wheel, also to that of an editable install.
 
 Jupyter servers let browsers keep an extension's files for a year, whatever their names are. So the files are
-placed below a hash of their content. package.json, which browsers don't read, names the hash.
+placed below a hash of their content. package.json, which browsers don't read, names the hash and the version.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class LabExtensionHook(BuildHookInterface):
         static = f"static/{digest.hexdigest()[:20]}"
 
         package = json.loads((extension / "package.json").read_text())
+        package["version"] = self.metadata.version
         package["jupyterlab"]["_build"]["load"] = f"{static}/remoteEntry.js"
         self._made = TemporaryDirectory()
         made = Path(self._made.name, "package.json")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pydoc
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,6 @@ import pytest
 
 import gpu_magic
 import gpu_magic.testing
-from tests.conftest import ROOT
 
 if TYPE_CHECKING:
     from tests.conftest import Fresh
@@ -125,11 +123,6 @@ def test_every_module_can_be_imported_under_another_name(fresh: Fresh) -> None:
         print(gpu_magic.gpus.wait.__name__)
     """)
     assert shown == "gpu_magic.gpus.wait\n"
-
-
-def test_the_extension_of_jupyterlab_has_the_packages_version() -> None:
-    package = json.loads((ROOT / "gpu_magic" / "labextension" / "package.json").read_text())
-    assert package["version"] == gpu_magic.__version__
 
 
 def test_a_folder_does_not_hide_the_function_of_its_name(fresh: Fresh) -> None:

@@ -49,7 +49,9 @@ def test_it_has_the_package_as_it_is_and_nothing_else(wheel: zipfile.ZipFile) ->
 def test_what_a_page_loads_is_below_a_hash_of_its_content(wheel: zipfile.ZipFile) -> None:
     """Browsers keep it for a year."""
     shared = {name.removeprefix(EXTENSION) for name in wheel.namelist() if name.startswith(EXTENSION)}
-    load = Path(json.loads(wheel.read(f"{EXTENSION}package.json"))["jupyterlab"]["_build"]["load"])
+    package = json.loads(wheel.read(f"{EXTENSION}package.json"))
+    assert package["version"] == gpu_magic.__version__
+    load = Path(package["jupyterlab"]["_build"]["load"])
     assert re.fullmatch(r"static/\w{20}/remoteEntry\.js", str(load))
     own = {f"gpu_magic/panel/{name}" for name in ("connection.js", "panel.css")}
     own |= _tracked("gpu_magic/labextension/static")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Kernelspec", "install", "installed", "remove"]
 
 _MODULE = "gpu_magic.kernelspec"
+_LOGOS = Path(__file__).with_name("logos")  # by the names that Jupyter looks for
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ def install(
     display_name = display_name or f"Python {sys.version_info.major} · {_title(request, options)}"
     with tempfile.TemporaryDirectory() as folder:
         path = ipykernel.write_kernel_spec(Path(folder, name), spec | {"display_name": display_name})
+        shutil.copytree(_LOGOS, path, dirs_exist_ok=True)  # in place of plain Python's
         try:
             to = specs.install_kernel_spec(path, name, user=prefix is None, prefix=prefix)
         except OSError as error:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import ipykernel.kernelspec
 import pytest
 from jupyter_client.kernelspec import KernelSpecManager
 
 from gpu_magic.command_line import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -64,7 +62,9 @@ def test_a_kernel_is_installed_listed_and_removed(
     ]
     assert spec.metadata["debugger"]
     assert spec.interrupt_mode == "signal"
-    assert (folder / "logo-svg.svg").exists()
+    plain = Path(ipykernel.kernelspec.RESOURCES)
+    for logo in ("logo-svg.svg", "logo-32x32.png", "logo-64x64.png"):
+        assert (folder / logo).read_bytes() != (plain / logo).read_bytes()
     assert main(["kernel", "list"]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"Jupyter now offers 'Python 3 · {shown}': the kernel {name} in {folder}\nName ")
