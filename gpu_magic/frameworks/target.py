@@ -154,6 +154,8 @@ def _target(entry: str) -> Target:
         return PhysicalDevice(uuid)
     if re.fullmatch(r"-[0-9]+", entry):
         raise PlacementError(f"{entry!r}: devices are numbered from 0. For the CPU: cpu")
+    if number := re.fullmatch(r"(?:gpu|cuda|device)[ _]?([0-9]{1,4})", low):
+        raise PlacementError(f"{entry!r} is not a device. Try cuda:{number[1]}")
     if re.fullmatch(r"[0-9]{1,4}:[0-9]{1,4}", entry):
         raise PlacementError(f"{entry!r} is nvidia-smi's name of a MIG instance. Try smi:{entry}")
     if re.fullmatch(r"all|auto(?::[0-9]+)?", low):

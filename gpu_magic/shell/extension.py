@@ -133,8 +133,7 @@ def _remove(shell: InteractiveShell) -> None:
     for name in [name for name in (MASK, HIP) if name in changed][:1]:
         value = os.environ.get(name)
         now = "is unset again, so all GPUs are visible" if value is None else f"is {value!r} again"
-        again = "To choose again: %reload_ext gpu_magic, then %gpus"
-        print(f"Your choice is undone: {name} {now}. {again}")
+        print(f"Your choice is undone: {name} {now}. Once gpu_magic is loaded, %gpus chooses again.")
 
 
 def magics_of(shell: InteractiveShell) -> GpuMagics | None:

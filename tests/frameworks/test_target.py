@@ -54,6 +54,8 @@ def test_several() -> None:
     [
         ("", "No device is named. Expected 0, cuda:0"),
         ("foo", "'foo' is not a device. Expected 0, cuda:0"),
+        ("gpu0", "'gpu0' is not a device. Try cuda:0"),
+        ("GPU 1", "'GPU 1' is not a device. Try cuda:1"),
         ("-1", "numbered from 0. For the CPU: cpu"),
         ("cuda", "'cuda' is not a device. Expected 0, cuda:0"),
         ("2:1", "'2:1' is nvidia-smi's name of a MIG instance. Try smi:2:1"),

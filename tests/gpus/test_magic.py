@@ -367,7 +367,7 @@ def test_an_undone_choice_is_said(typed: Typed) -> None:
     typed("%gpus 2")
     assert typed("%reload_ext gpu_magic").text == (
         "Your choice is undone: CUDA_VISIBLE_DEVICES is unset again, so all GPUs are visible. "
-        "To choose again: %reload_ext gpu_magic, then %gpus\n"
+        "Once gpu_magic is loaded, %gpus chooses again.\n"
     )
 
 

@@ -77,6 +77,8 @@ def test_what_is_typed_is_understood(text: str, expected: object) -> None:
         ("reste", "Try reset"),
         ("auot", "Try auto"),
         ("A100", "'A100' is not a GPU. Expected numbers, "),
+        ("gpu0", "'gpu0': type the number alone. Try 0"),
+        ("GPU 1", "'GPU 1': type the number alone. Try 1"),
         ("A100", "auto --model NAME"),
         ("GPU-xyz", "Expected numbers"),
         ("\uff11", "Expected numbers"),
