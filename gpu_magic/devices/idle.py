@@ -96,11 +96,12 @@ def _work(
             works[ancestor].append(True)
     for status in _statuses(machine):
         families: dict[int, list[GpuProcess]] = {}
-        for one in () if status.users is UNKNOWN else status.users:
+        users = status.users
+        for one in () if users is UNKNOWN else users:
             alone.setdefault((_key(one), one.started), []).append(is_working([one], status))
-            lineage = {one.pid, *ancestors_of(one.pid, parent)} if cells and one.is_seen else set()
-            for pid in cells.keys() & lineage:
-                families.setdefault(pid, []).append(one)
+            if cells and one.is_seen:
+                for pid in cells.keys() & {one.pid, *ancestors_of(one.pid, parent)}:
+                    families.setdefault(pid, []).append(one)
         for pid, family in families.items():
             works[pid].append(is_working(family, status))
         for claim in status.claims:
@@ -137,9 +138,10 @@ def is_working(some: Sequence[GpuProcess], status: GpuStatus) -> bool | Unknown:
     The driver gives no figure of a process at the first look, nor on some GPUs. Then that of the GPU tells
     something: if the GPU rests, or if only these processes use it.
     """
-    if any(one.work is not UNKNOWN and one.work > 0 for one in some):
+    known = [one.work for one in some if one.work is not UNKNOWN]
+    if any(known):
         return True
-    if all(one.work is not UNKNOWN for one in some) or status.utilization == 0:
+    if len(known) == len(some) or status.utilization == 0:
         return False
     are_all = status.users is not UNKNOWN and len(some) == len(status.users)
     return True if are_all and status.utilization is not UNKNOWN else UNKNOWN

@@ -101,7 +101,7 @@ class ProcessTable:
         """Return processes by PID. The name and owner of one that cannot be seen or has ended are UNKNOWN."""
         if not self._pids_are_local:
             return {pid: GpuProcess(pid) for pid in pids}
-        found, new = {}, {}
+        found, new, me = {}, {}, os.getpid()
         for pid in pids:
             try:
                 stat = os.stat(f"/proc/{pid}")  # noqa: PTH116 - pathlib takes twice as long
@@ -109,13 +109,17 @@ class ProcessTable:
                 found[pid] = _unseen(pid)
                 continue
             # With this process's PID, because `is_this_process` differs in a forked child.
-            key = stat.st_ino, stat.st_ctime, stat.st_uid, os.getpid()
-            known, process = self._known.get(pid, (None, GpuProcess(pid)))
-            if known == key:
-                owner, age = owner_name(stat.st_uid), age_of(process.started)
-                found[pid] = process._replace(owner=owner, age=age)
-            else:
+            key = stat.st_ino, stat.st_ctime, stat.st_uid, me
+            known = self._known.get(pid)
+            if known is None or known[0] != key:
                 new[pid] = key
+                continue
+            process, owner = known[1], owner_name(stat.st_uid)
+            age = age_of(process.started)
+            if process.age != age or process.owner != owner:
+                process = process._replace(owner=owner, age=age)
+                self._known[pid] = key, process
+            found[pid] = process
         if len(self._known) + len(new) > _MOST_KEPT:  # a kernel can run for weeks and see many processes
             self._known.clear()
         for pid, process in read_processes(new).items():
@@ -425,14 +429,23 @@ def with_notebooks(machine: Inventory) -> Inventory:
     claims = [claim for device in machine.devices for claim in device.status.claims if claim.is_same_user]
     # A script's claim has the name of the script.
     known = {claim.pid: claim.notebook for claim in claims if claim.notebook.endswith(".ipynb")}
-    known |= {os.getpid(): here} if (here := notebook_here()) else {}
+    have_claimed, me = frozenset(known), os.getpid()
+    known |= {me: here} if (here := notebook_here()) else {}
+    if not known:
+        return machine
     parent = cache(parent_of)  # many processes have the same ancestors
 
+    def above(process: GpuProcess) -> Iterable[int]:
+        if process.is_kernel:
+            return ()
+        if have_claimed:
+            return ancestors_of(process.pid, parent)
+        return (me,) if process.is_this_process is True else ()
+
     def named(process: GpuProcess) -> GpuProcess:
-        if process.notebook or process.is_same_user is not True or not known:
+        if process.notebook or process.is_same_user is not True:
             return process
-        above = () if process.is_kernel else ancestors_of(process.pid, parent)
-        kernel = next((pid for pid in (process.pid, *above) if pid in known), None)
+        kernel = next((pid for pid in (process.pid, *above(process)) if pid in known), None)
         return process if kernel is None else process._replace(notebook=known[kernel])
 
     return _with_each(machine, named)

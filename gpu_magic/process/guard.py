@@ -152,9 +152,10 @@ def _cells(numbers: tuple[int, ...]) -> str:
 
 def judge_process(inventory: Inventory, state: State) -> Guard:
     """Make the guard from the state of the driver, the watch and the machine."""
-    asked = driver()
     if state.can_change:
-        return Guard(state, error=asked.error, vendor=inventory.vendor)
+        error = driver().error if state is State.BROKEN else 0
+        return Guard(state, error=error, vendor=inventory.vendor)
+    asked = driver()
     if state is not State.FROZEN:
         return Guard(state, vendor=asked.vendor)
     start = cuda_watch.first or Start()

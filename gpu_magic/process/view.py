@@ -105,11 +105,13 @@ class Snapshot:
         On any thread but the main one, the caller must pass the state from `probe`. Without it, the watch
         would note that the cell that runs on the main thread started CUDA.
         """
-        found = cls.of(session, read_machine(session), state)
+        with session.access.opened():
+            found = cls.of(session, read_machine(session), state)
+            waiting = count_waiting(session.access)
         return replace(
             found,
             launched=tuple(session.claims.of_commands()),
-            waiting=count_waiting(session.access),
+            waiting=waiting,
             program=program(),
             is_as_begun=found.now == session.begun_with,
             replaced=session.environment.replaced(),

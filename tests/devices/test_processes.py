@@ -123,6 +123,15 @@ def test_what_is_known_of_a_process_is_not_read_again(fresh: Fresh) -> None:
     assert opened.strip() == "[]"
 
 
+@sees_processes
+def test_a_process_that_is_known_grows_older() -> None:
+    table = ProcessTable()
+    with python("-c", "print(flush=True); input()") as pid:
+        first = table.look_up([pid])[pid].age
+        assert first is not UNKNOWN
+        until(lambda: table.look_up([pid])[pid].age == first + 2)
+
+
 def test_processes_that_hang_and_a_slow_user_database_are_waited_for_once(
     fresh: Fresh, tmp_path: Path
 ) -> None:
@@ -383,6 +392,24 @@ def test_what_a_kernel_of_unknown_notebook_has_started_is_named_by_its_claim(tmp
             machine = Inventory((Gpu(0, "GPU-0", status=GpuStatus(processes=(process,), claims=(claim,))),))
             found = with_notebooks(machine)[0].status.processes
             assert found == (process._replace(notebook=named),)
+
+
+def test_without_claims_what_this_kernel_has_started_is_named_without_reading_proc(fresh: Fresh) -> None:
+    shown = fresh("""
+        import os, sys
+        from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory
+        from gpu_magic.devices.processes import with_notebooks
+
+        os.environ["JPY_SESSION_NAME"] = "work/a.ipynb"
+        own = GpuProcess(1, "train.py", is_this_process=True, is_same_user=True)
+        other, kernel = own._replace(is_this_process=False), own._replace(name="ipykernel")
+        machine = Inventory((Gpu(0, status=GpuStatus(processes=(own, other, kernel))),))
+        opened = []
+        sys.addaudithook(lambda event, details: opened.append(details[0]) if event == "open" else None)
+        found = with_notebooks(machine)[0].status.processes
+        print([one.notebook for one in found], opened)
+    """)
+    assert shown == "['work/a.ipynb', '', ''] []\n"
 
 
 def test_a_kernel_whose_notebook_is_unknown_is_named_by_its_folder(tmp_path: Path) -> None:
