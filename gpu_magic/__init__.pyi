@@ -38,10 +38,10 @@ from gpu_magic.fit.fit import Fit as Fit
 from gpu_magic.fit.fit import fit as fit
 from gpu_magic.gpus.choice import Choice as Choice
 from gpu_magic.gpus.choose import choose as choose
-from gpu_magic.gpus.choose import gpus as gpus
 from gpu_magic.gpus.choose import guard as guard
 from gpu_magic.gpus.choose import wait_for as wait_for
 from gpu_magic.gpus.table import Gpus as Gpus
+from gpu_magic.gpus.table import gpus as gpus
 from gpu_magic.launch.launch import launch as launch
 from gpu_magic.launch.launch import tasks as tasks
 from gpu_magic.launch.task import Task as Task

@@ -6,7 +6,6 @@ Each action imports its own modules, so the table takes a third less time.
 from __future__ import annotations
 
 import io
-import json
 import os
 import shlex
 import signal
@@ -104,6 +103,12 @@ def _read(action: str, words: Sequence[str], names: int = 0) -> SimpleNamespace:
     return options
 
 
+def _json(value: object, indent: int | None = None) -> str:
+    import json  # only scripts ask for it
+
+    return json.dumps(value, indent=indent)
+
+
 def _print_help(action: str) -> None:
     """Print what an action, or gpu-magic itself, does, its options, and examples."""
     command = f"gpu-magic {action}".strip()
@@ -141,7 +146,7 @@ def _show(words: Sequence[str]) -> int:
     problem = problem_text(found)
     if options.json and (problem or found.limitation):
         print(f"gpu-magic: {problem or found.limitation}", file=sys.stderr)
-    print(json.dumps(found.to_dict()["gpus"], indent=2) if options.json else found, flush=True)
+    print(_json(found.to_dict()["gpus"], indent=2) if options.json else found, flush=True)
     return 1 if problem and not found.devices else 0
 
 
@@ -154,7 +159,7 @@ def _doctor(words: Sequence[str]) -> int:
         raise refusal("--report does not go with --json. Use one of the two.")
     found = diagnose("shell")
     shown = found.report() if options.report else found
-    print(json.dumps(found.to_dict(), indent=2) if options.json else shown, flush=True)
+    print(_json(found.to_dict(), indent=2) if options.json else shown, flush=True)
     return 1 if found.wrong else 0
 
 
@@ -217,10 +222,10 @@ def _launch(words: Sequence[str]) -> int:
         task = prepare(options, names=names_of("gpu-magic launch"), on_wait=_waiting_lines())
     except GpuMagicError as error:
         if is_json:
-            print(json.dumps(_refusal(error)), flush=True)
+            print(_json(_refusal(error)), flush=True)
         raise
     if is_json:
-        print(json.dumps(_picked(task)), flush=True)
+        print(_json(_picked(task)), flush=True)
     if options.dry_run:
         print(task.shell_lines)
         return 0

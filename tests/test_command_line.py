@@ -110,7 +110,9 @@ def test_the_table_loads_nothing_of_other_actions() -> None:
     out = subprocess.run(
         [sys.executable, "-c", code], env=clean, capture_output=True, text=True, check=True
     ).stdout
-    loaded = {name for name in out.splitlines()[-1].split() if name.startswith("gpu_magic.")}
+    modules = set(out.splitlines()[-1].split())
+    assert "json" not in modules
+    loaded = {name for name in modules if name.startswith("gpu_magic.")}
     folders = {file.parent.name for file in (ROOT / "gpu_magic").glob("*/__init__.py")}
     used = {"claims", "devices", "frameworks", "gpus", "process", "processes", "shell"}
     assert {name.split(".")[1] for name in loaded} & folders == used

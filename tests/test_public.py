@@ -97,6 +97,17 @@ def test_a_choice_in_a_script_does_not_load_the_event_loop(fresh: Fresh) -> None
     assert shown == "False\n"
 
 
+def test_the_table_loads_nothing_of_a_choice(fresh: Fresh) -> None:
+    shown = fresh("""
+        import os, sys
+        os.environ["GPU_MAGIC_SIMULATE"] = "2xA100-80GB"
+        import gpu_magic
+        print(gpu_magic.gpus())
+        print(sorted(name for name in sys.modules if name.startswith(("gpu_magic.gpus.", "gpu_magic.option"))))
+    """)
+    assert shown.splitlines()[-1] == "['gpu_magic.gpus.table']"
+
+
 def test_a_name_stays_a_function_when_its_rooms_are_loaded(fresh: Fresh) -> None:
     fresh("""
         import gpu_magic

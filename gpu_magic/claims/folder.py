@@ -55,7 +55,7 @@ _LOOK_AGAIN = 0.002  # seconds
 
 # A device's UUID, or the bus ID of a GPU without one (`0000:05:00.0`), or PLACE, and random digits.
 _BUS_ID = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]"
-_NAME = re.compile(rf"({PLACE}|{_BUS_ID}|[A-Za-z]+-[0-9A-Za-z-]{{1,80}})\.[0-9a-f]{{16}}")
+_NAME = rf"({PLACE}|{_BUS_ID}|[A-Za-z]+-[0-9A-Za-z-]{{1,80}})\.[0-9a-f]{{16}}"
 _ABANDONED = 60.0  # seconds after which an unfinished file counts as abandoned
 _LONGEST_FILE = 8192  # bytes
 _MOST = 1024  # files read for each user, so that no user can hide other users' claims behind many files
@@ -264,7 +264,7 @@ def read_files(folder: int, *, places: bool = False) -> Iterator[Found]:
     names = os.listdir(folder)
     skipped = set(_skipped.intersection(names))
     for name in names:
-        match = name not in _skipped and _NAME.fullmatch(name.removeprefix("."))
+        match = name not in _skipped and re.fullmatch(_NAME, name.removeprefix("."))
         if not match or (match[1] == PLACE) is not places:
             continue
         with suppress(OSError):  # its process has ended meanwhile, or it is not a claim

@@ -1,4 +1,4 @@
-"""Shows the GPUs of the machine, and chooses those of this process, at once or when they are free."""
+"""Chooses the GPUs of this process, at once or when they are free."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning
 from gpu_magic.gpus.options import Options, in_signature, read_seconds
-from gpu_magic.gpus.table import Gpus
 from gpu_magic.option_table import ChoiceOptions
 from gpu_magic.process.session import current
 from gpu_magic.process.view import ask_guard
@@ -23,23 +22,7 @@ if TYPE_CHECKING:
     from gpu_magic.gpus.wait import Waiting
     from gpu_magic.process.guard import Guard
 
-__all__ = ["choose", "gpus", "guard", "wait_for"]
-
-
-@public
-def gpus() -> Gpus:
-    """Return the GPUs of this machine. The result shows itself as a table.
-
-    Returns
-    -------
-    Gpus
-        One `Gpu` for each physical GPU, in the order of nvidia-smi. The table also has the names of the GPUs
-        in this process: `cuda:0`. Figures are in bytes, percent, degrees Celsius and watts. A figure that
-        the driver does not give is UNKNOWN. If gpu_magic can read no GPU, the result is empty. Its
-        `problem` has the reason.
-
-    """
-    return Gpus.take(current())
+__all__ = ["choose", "guard", "wait_for"]
 
 
 @public

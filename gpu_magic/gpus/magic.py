@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from IPython.display import display
 
 from gpu_magic.errors import CudaInitializedWarning
-from gpu_magic.gpus.choose import choose, gpus
+from gpu_magic.gpus.choose import choose
 from gpu_magic.gpus.request import is_request, normalize_request
+from gpu_magic.gpus.table import gpus
 from gpu_magic.shell.arguments import read, refuse_name
 from gpu_magic.shell.extension import magics_of
 from gpu_magic.shell.values import expand

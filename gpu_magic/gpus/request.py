@@ -6,10 +6,9 @@ import contextlib
 import operator
 import re
 from collections import Counter
-from dataclasses import dataclass
 from enum import Enum
 from numbers import Integral
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.model import Gpu, MigInstance
 from gpu_magic.errors import ChoiceError
@@ -31,8 +30,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(NamedTuple):
     """`1,3` or `GPU-8f3a`: these devices in this order."""
 
     # An int is nvidia-smi's or rocm-smi's number. A str is the start of a UUID, or `2:1` for MIG instance 1
@@ -40,11 +38,10 @@ class Named:
     identifiers: tuple[int | str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Auto:
+class Auto(NamedTuple):
     """`auto:2`: 2 GPUs, free ones first, then those with the most free memory."""
 
-    count: int = 1
+    count: int = 1  # type: ignore[assignment] # it hides a tuple's method
 
 
 class Word(Enum):

@@ -14,8 +14,10 @@ from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown
 from gpu_magic.devices.problems import Cause
 from gpu_magic.devices.processes import ProcessNames, name_text
 from gpu_magic.process.environment import KERNELS
+from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot
 from gpu_magic.process.visible import in_force
+from gpu_magic.public import public
 from gpu_magic.text import (
     GIB,
     TIB,
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from gpu_magic.process.given import Given
     from gpu_magic.process.mask import Variables
 
-__all__ = ["Gpus", "Row", "as_html", "as_text", "memory_texts", "problem_text", "rows"]
+__all__ = ["Gpus", "Row", "as_html", "as_text", "gpus", "memory_texts", "problem_text", "rows"]
 
 _UNKNOWN = "?"
 _NOT_VISIBLE = "not visible"
@@ -268,6 +270,22 @@ class Gpus(Snapshot):
 
     def _repr_html_(self) -> str:
         return as_html(self)
+
+
+@public
+def gpus() -> Gpus:
+    """Return the GPUs of this machine. The result shows itself as a table.
+
+    Returns
+    -------
+    Gpus
+        One `Gpu` for each physical GPU, in the order of nvidia-smi. The table also has the names of the GPUs
+        in this process: `cuda:0`. Figures are in bytes, percent, degrees Celsius and watts. A figure that
+        the driver does not give is UNKNOWN. If gpu_magic can read no GPU, the result is empty. Its
+        `problem` has the reason.
+
+    """
+    return Gpus.take(current())
 
 
 def _columns(snapshot: Snapshot) -> Sequence[_Column]:

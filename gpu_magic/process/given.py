@@ -24,8 +24,7 @@ Sources:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown, parts, with_instances
 from gpu_magic.errors import ChoiceError
@@ -49,14 +48,13 @@ _UUID = r"(?:GPU|MIG|MIG-GPU)-[0-9A-Fa-f-]+"
 _NUMBER = r"[0-9]{1,4}"
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """The GPUs that a scheduler or a container has given to this process."""
 
     giver: str = ""  # who gave them, in words: "Slurm job 123", "the container"; empty if unknown
     gpus: tuple[str, ...] | None = None  # the giver's list: UUIDs, or numbers of device files
     listed: str = ""  # the same, as written
-    count: int = 0  # how many, if only that is known
+    count: int = 0  # type: ignore[assignment] # it hides a tuple's method. How many, if only that is known
     scheduler: str = ""  # "Slurm", "LSF" or "PBS"; empty for another giver
 
 
