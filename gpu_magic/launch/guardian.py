@@ -9,8 +9,8 @@ The guardian itself can be killed. So it is the child of a keeper, which is also
 guardian's end, the keeper kills what is left. After the keeper's end, the guardian ends the command. If both
 are killed, Linux kills the command, but not the processes that the command has started.
 
-An interpreter that reads no settings (`python -I -S`) runs this file by its path. It imports only modules
-that are part of the interpreter, so it starts in about 10 ms.
+An interpreter that reads no settings (`python -I -S`) runs this file by its path. It imports no module
+that is written in Python, except `os`, so it starts in about 10 ms.
 
     guardian.py PARENT CONTROL REPORT LOGS LINGER COMMAND...
 
