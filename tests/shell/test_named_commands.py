@@ -40,7 +40,6 @@ LINES = {
     "%gpus 3,1 --in-process": ["%gpus 3,1"],
     "%gpus n": ["%gpus {n}"],
     "%gpu_panel 1": ["%gpus 1"],
-    "%gpu_cluster stpo": ["%gpu_cluster restart", "%gpu_cluster stop"],
     "%gpu_launch --gpus 2 0 true": ["--gpus 2,0"],
     "%gpu_launch --gpus none true": ["--gpus 0,1"],
     "%gpu_launch -n 9 true": ["-n 8"],
