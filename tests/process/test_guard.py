@@ -59,6 +59,23 @@ print(state.value, cuda.cuDeviceGetCount(ctypes.byref(ctypes.c_int())))
     assert fresh(code, **drivers) == "absent False\nlive 3\n"  # CUDA_ERROR_NOT_INITIALIZED
 
 
+def test_a_library_is_searched_for_only_where_one_can_have_been_loaded(
+    fresh: Fresh, drivers: dict[str, str]
+) -> None:
+    code = f"""
+import sys
+from gpu_magic.process.drivers import probe
+searches = []
+sys.addaudithook(lambda event, _: searches.append(event) if event == "ctypes.dlopen" else None)
+for _ in range(1000):
+    probe()
+print(len(searches) < 1000)
+{LOAD}
+print(probe().value)
+"""
+    assert fresh(code, **drivers) == "True\nlive\n"
+
+
 @pytest.mark.parametrize(
     ("cards", "masks"),
     [
