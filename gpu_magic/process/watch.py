@@ -49,6 +49,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.first: Start | None = None  # None: CUDA has not started
+        self._asks = False  # whether it asks the driver after each cell, and at imports
         self._environment = EnvironmentChanges()
         self._started_before: Sequence[str] = ()
         self._latest = ""  # the package that the user's own code imported last in this cell
@@ -58,31 +59,31 @@ class Watch:
         # Running cells, by the id of the object that IPython passes to hooks. 0: the cell that loads us.
         self._cells: set[int] = set()
         # Called when a cell begins or ends, to update claims, with whether the user sees the cell's output.
-        self.on_activity: Callable[[bool], None] = lambda _: None
-        self._lasting = ("pre_run_cell", self._cell_begins), ("post_run_cell", self._cell_has_ended)
+        # None: nothing has been claimed or chosen.
+        self.on_activity: Callable[[bool], None] | None = None
+        self._hooks = ("pre_run_cell", self._before_cell), ("post_run_cell", self._after_cell)
 
     def begin(self, shell: Any) -> None:
         """Watch the cells of only this IPython shell, and imports, until CUDA has started."""
-        self._remove_hooks(*self._lasting)
+        self._remove_hooks()
         # IPython's hook is set while a cell runs. A configuration loads us before any cell.
         is_in_cell = sys.displayhook is shell.displayhook
         self._shell, self._cells = shell, {0} if is_in_cell else set()
-        for event, hook in self._lasting:
+        for event, hook in self._hooks:
             shell.events.register(event, hook)
         if NVML_CHECK not in os.environ and probe() is not State.BROKEN:
             self._environment.set(NVML_CHECK, "1")
-        if driver().is_started():
+        self._asks = not driver().is_started()
+        if not self._asks:
             self._note(is_before_load=True)
         else:
-            shell.events.register("pre_run_cell", self._before_cell)
-            shell.events.register("post_run_cell", self._after_cell)
             with changed_finders() as finders:
                 finders.insert(0, self)
 
     def end(self) -> None:
         """Stop watching, and restore the environment variable."""
         self.look()
-        self._remove_hooks(*self._lasting)
+        self._remove_hooks()
         self._shell = None
         self._environment.restore(self._environment.names)
 
@@ -91,39 +92,29 @@ class Watch:
         ours = [name for name in self._environment.names if self._environment.is_unchanged(name)]
         return {name: value for name, value in os.environ.items() if name not in ours}
 
-    def _remove_hooks(self, *more: tuple[str, Any]) -> None:
-        with changed_finders() as finders:
-            finders[:] = [finder for finder in finders if finder is not self]
-        of_cuda = ("pre_run_cell", self._before_cell), ("post_run_cell", self._after_cell)
-        for event, hook in (*of_cuda, *more):
+    def _remove_hooks(self) -> None:
+        self._remove_finder()
+        for event, hook in self._hooks:
             if self._shell is not None and hook in self._shell.events.callbacks[event]:
                 self._shell.events.unregister(event, hook)
+
+    def _remove_finder(self) -> None:
+        with changed_finders() as finders:
+            finders[:] = [finder for finder in finders if finder is not self]
 
     def begin_background(self, cell: int) -> None:
         """Note that a cell now runs in the background."""
         self._in_background.add(cell)
-        self.on_activity(True)
+        self._publish(is_shown=True)
 
     def end_background(self, cell: int) -> None:
         self.look()
         self._in_background.discard(cell)
-        self.on_activity(True)
+        self._publish(is_shown=True)
 
     def is_at_work(self) -> bool | None:
         """Return whether a cell runs, also in the background. None if no shell is watched."""
         return None if self._shell is None else bool(self._cells or self._in_background)
-
-    @postponed_interrupts()
-    def _cell_begins(self, info: Any) -> None:
-        self._cells.add(id(info))
-        self.on_activity(info.store_history)  # editors run hidden cells without a place in the history
-
-    @postponed_interrupts()
-    def _cell_has_ended(self, result: Any) -> None:
-        # Cells can nest and overlap. ipykernel has no result for a cell that was interrupted in an await. An
-        # empty cell has not begun.
-        self._cells -= set(self._cells) if result is None else {0, id(result.info)}
-        self.on_activity(result is None or result.info.store_history)
 
     def look(self) -> State:
         """Ask the driver now. If CUDA is first seen to have started, note it."""
@@ -134,29 +125,50 @@ class Watch:
             self._environment.restore(self._environment.names)
         return state
 
-    def _before_cell(self, info: object) -> None:  # noqa: ARG002 - IPython names it
-        """Note a start of CUDA by cells in the background, before this cell can start CUDA."""
-        if self._in_background:
+    # Without a claim or a choice, and after CUDA's start, a hook sets two attributes. Holding back interrupts
+    # would take ten times as long.
+
+    def _before_cell(self, info: Any) -> None:
+        self._cells.add(id(info))
+        if self.on_activity is not None or self._in_background:
             with postponed_interrupts():
-                self._note()
+                self._publish(is_shown=info.store_history)
+                if self._in_background:  # one of its cells can have started CUDA, before this one can
+                    self._note()
         self._is_in_cell = True
 
-    @postponed_interrupts()
     def _after_cell(self, result: Any) -> None:
+        # Cells can nest and overlap. ipykernel has no result for a cell that was interrupted in an await. An
+        # empty cell has not begun.
+        self._cells -= set(self._cells) if result is None else {0, id(result.info)}
         self._is_in_cell = False
+        if self.on_activity is not None or self._asks:
+            with postponed_interrupts():
+                self._publish(is_shown=result is None or result.info.store_history)
+                if self._asks:
+                    self._ask_after(result)
+
+    def _publish(self, *, is_shown: bool) -> None:
+        """Publish that a cell begins or ends. Editors run hidden cells without a place in the history."""
+        if self.on_activity is not None:
+            self.on_activity(is_shown)
+
+    def _ask_after(self, result: Any) -> None:
+        """Ask the driver after a cell. If CUDA has started, note it, and stop asking."""
         latest, self._latest = self._latest, ""
         if not (asked := driver()).is_started():
             self._started_before = _started_frameworks()
             if asked.error:
                 self._environment.restore(self._environment.names)  # as in `look`
             return
-        if result is None:  # ipykernel has none for a cell that was interrupted in an await
+        if result is None:
             self._note(self._with_background(self._last_input()), latest=latest)
         else:
             self._note(
                 self._with_background(result.execution_count), latest=latest, cell=result.info.raw_cell
             )
-        self._remove_hooks()
+        self._asks = False
+        self._remove_finder()
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:  # noqa: ARG002
         """Note an import by the user or a package, and find nothing, so that Python asks the next finder."""

@@ -104,7 +104,6 @@ class CellBlocks:
         self._here = _Thread()
         self._hooks = (
             (shell.input_transformers_cleanup, self._transform),
-            (shell.ast_transformers, self),
             (shell.events.callbacks["post_execute"], self._cell_has_ended),
         )
 
@@ -115,7 +114,7 @@ class CellBlocks:
     def remove(self) -> None:
         """End the blocks of this thread, and remove the hooks."""
         self._end(self._here.blocks)
-        for hooks, ours in self._hooks:
+        for hooks, ours in (*self._hooks, (self._shell.ast_transformers, self)):
             if ours in hooks:
                 hooks.remove(ours)
 
@@ -131,6 +130,9 @@ class CellBlocks:
             name, _, line = lines[0][2:].rstrip().partition(" ")
             if name not in _NAMES:
                 return lines
+            # Not earlier: if there is an AST transformer, IPython looks at each node of every cell.
+            if self not in self._shell.ast_transformers:
+                self._shell.ast_transformers.append(self)
             first = next((at for at in range(1, len(lines)) if lines[at].strip()), len(lines))
             below = lines[first:]
             for transform in (leading_indent, classic_prompt, ipython_prompt, self._transform, cell_magic):
@@ -242,7 +244,8 @@ class CellBlocks:
 
 def blocks_of(shell: Any) -> CellBlocks:
     """Return the blocks of a shell that has the extension."""
-    return next(one for one in shell.ast_transformers if isinstance(one, CellBlocks))
+    hooks = (getattr(one, "__self__", None) for one in shell.input_transformers_cleanup)
+    return next(one for one in hooks if isinstance(one, CellBlocks))
 
 
 def cell_number(shell: Any) -> int:

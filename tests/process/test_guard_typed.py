@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import gpu_magic
+from gpu_magic.process.drivers import Driver, use_driver
 from gpu_magic.testing import start_cuda
 from tests.eight_gpus import registered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from IPython.core.interactiveshell import InteractiveShell
 
     from gpu_magic.testing import Machine
     from tests.conftest import Fresh, Typed
@@ -134,19 +133,31 @@ def test_nobody_is_blamed_for_what_happened_while_nobody_watched(typed: Typed) -
     assert "before gpu_magic was loaded" not in said
 
 
-@pytest.mark.usefixtures("machine")
-def test_the_watch_ends_when_cuda_has_started(typed: Typed, shell: InteractiveShell) -> None:
-    def hooks() -> tuple[int, int]:
-        finders = sum("gpu_magic" in type(one).__module__ for one in sys.meta_path)
-        return finders, len(shell.events.callbacks["post_run_cell"])
+class CountingDriver(Driver):
+    _names = ()
+    asked = 0
 
-    finders, callbacks = hooks()
-    assert finders == 1
+    def is_started(self) -> bool:
+        self.asked += 1
+        return False
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_watch_ends_when_cuda_has_started(typed: Typed) -> None:
+    def watched() -> tuple[int, bool]:
+        """Return how many finders there are, and whether the driver is asked after a cell."""
+        driver = CountingDriver()
+        before = use_driver(driver)
+        typed("1")
+        use_driver(before)
+        return sum("gpu_magic" in type(one).__module__ for one in sys.meta_path), driver.asked > 0
+
+    assert watched() == (1, True)
     started(typed)
-    assert hooks() == (0, callbacks - 1)
-    assert "cell [1] started CUDA" in typed("%gpus 1").text
+    assert watched() == (0, False)
+    assert "cell [2] started CUDA" in typed("%gpus 1").text
     assert typed("%reload_ext gpu_magic").text == ""
-    assert "cell [1] started CUDA" in typed("%gpus 1").text
+    assert "cell [2] started CUDA" in typed("%gpus 1").text
 
 
 START = "start_cuda()"

@@ -29,3 +29,15 @@ def test_an_error_at_the_end_of_a_block_is_the_cell_s(typed: Typed, shell: Inter
     for cell in ended, failed:
         assert "OSError: the block could not end" in cell.text
     assert typed("2").value == 2
+
+
+def test_plain_cells_are_not_looked_at_before_one_has_a_magic_on_top(
+    typed: Typed, shell: InteractiveShell
+) -> None:
+    """If there is an AST transformer, IPython looks at each node of every cell."""
+    before = list(shell.ast_transformers)
+    typed("1")
+    assert shell.ast_transformers == before
+    for _ in range(2):
+        assert typed("%%on_gpu cpu\n3").value == 3
+        assert len(shell.ast_transformers) == len(before) + 1

@@ -26,7 +26,6 @@ DOORS = {
     "visit",
     "_before_cell",
     "_after_cell",
-    "_cell_begins",
     "_cell_has_ended",
     "_before",
     "_after",
