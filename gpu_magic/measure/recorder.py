@@ -34,6 +34,9 @@ __all__ = ["Block", "GpuTime", "Reading", "gpu_time", "history", "read", "record
 
 _MOST_KEPT, _MOST_READINGS = 1000, 240
 _SECONDS = 1 / 10  # between two readings. The driver updates its counters no more often
+# From a block's start to the first reading of the energy counter, which takes 2 to 3 ms (on an H200) and runs
+# beside the block. A shorter block has no energy: the counter has hardly moved.
+_ENERGY_AFTER = 1 / 50
 # The shortest and the longest period that the driver's utilization covers (`nvmlUtilization_t`).
 _PERIOD = (1 / 6, 1.0)
 _LATE = 1.5  # times the driver's period: how late its next sample can be
@@ -203,6 +206,7 @@ class Block:
         self.devices, self.readings = devices, [first]
         self._added, self._stride = 0, 1  # a long block keeps one of `_stride` readings
         self._most = dict(first.memory)
+        self.energy = first.energy or None  # the counters as first read
         self._busy: dict[str, tuple[int, int]] = {}  # sums and counts
         self._work: dict[str, float] = {}  # seconds in which this process kept each device busy
         self._work_unknown: set[str] = set()  # devices for which a reading does not tell
@@ -291,7 +295,7 @@ class Block:
         is_known = wall >= _PERIOD[1] and uuid not in self._work_unknown
         own: float | Unknown = self._own_share(uuid) if is_known else UNKNOWN
         # A counter that has not increased was not updated, or was reset.
-        then, now = (one.energy.get(uuid, UNKNOWN) for one in (first, last))
+        then, now = (energy.get(uuid, UNKNOWN) for energy in (self.energy or {}, last.energy))
         energy: float | Unknown = UNKNOWN
         if then is not UNKNOWN and now is not UNKNOWN and now > then:
             energy = now - then
@@ -330,11 +334,11 @@ class Recorder:
         """Start a block. With `reset`, frameworks reset their peaks, so that the block's peak is exact."""
         devices, _ = self._find_machine()
         _synchronize()
-        first = read(devices, None)
+        first = read(devices, None, with_energy=False)
         if devices and not first.has_driver:  # `%unload_ext` has closed the driver's library
             self._machine = None
             devices, _ = self._find_machine()
-            first = read(devices, None)
+            first = read(devices, None, with_energy=False)
         block = Block(devices, first)
         with self._lock:
             if reset:
@@ -345,7 +349,7 @@ class Recorder:
                 for one in (*self._running, block):
                     one.note_peaks(first, names)
             self._running.add(block)
-        self._sampler.start()
+        self._sampler.start(_ENERGY_AFTER)
         return block
 
     def end(
@@ -364,7 +368,9 @@ class Recorder:
             with self._lock:
                 self._running.discard(block)
         wall, cpu = time.perf_counter() - block.began, _cpu_time()
-        last = read(block.devices, block.readings[-1].at)
+        # The driver's utilization covers a longer time than a short block.
+        since = block.readings[-1].at if wall >= _PERIOD[0] else None
+        last = read(block.devices, since, with_energy=block.energy is not None)
         block.add(last)
         block.note_peaks(last)
         # Use the present names, because the block can have chosen GPUs.
@@ -415,11 +421,15 @@ class Recorder:
         if running:
             with contextlib.suppress(GpuMagicError):  # the simulation's description changed
                 uuids = {uuid for block in running for uuid in block.devices}
-                # Without energy, which is slow to read and needed only at a block's start and end.
-                reading = read(uuids, min(block.readings[-1].at for block in running), with_energy=False)
+                # Energy is slow to read, and needed only at a block's start and end.
+                with_energy = any(block.energy is None for block in running)
+                last = min(block.readings[-1].at for block in running)
+                reading = read(uuids, last, with_energy=with_energy)
                 with self._lock:
                     for block in self._running.intersection(running):
                         block.add(reading)
+                        if block.energy is None:
+                            block.energy = reading.energy
         return bool(running)
 
 

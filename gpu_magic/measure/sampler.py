@@ -24,6 +24,7 @@ class Sampler:
     def __init__(self, tick: Callable[[], bool], seconds: float = 1.0, name: str = "panel") -> None:
         self._tick, self._seconds, self._name = tick, seconds, name
         self._is_wanted = False  # `start` was called since the last call of the function
+        self._due = 0.0  # when the next call is made, in seconds of time.monotonic()
         self._begin()
         # A daemon thread that writes to a kernel's sockets while Python shuts down can crash it.
         atexit.register(self.stop)
@@ -43,13 +44,18 @@ class Sampler:
     def is_running(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def start(self) -> None:
-        """Start the thread, unless it is running."""
+    def start(self, within: float | None = None) -> None:
+        """Start the thread, unless it is running. `within` seconds, at the latest, it makes a call."""
         self._forget_parent()
+        due = time.monotonic() + (self._seconds if within is None else within)
         with self._lock:
             self._is_wanted = True
-            if not self.is_running:
-                self._wake = threading.Event()
+            if self.is_running:
+                if due < self._due:
+                    self._due = due
+                    self._wake.set()
+            else:
+                self._wake, self._due = threading.Event(), due
                 self._thread = threading.Thread(target=self._run, name=f"gpu_magic-{self._name}", daemon=True)
                 self._thread.start()
 
@@ -65,19 +71,24 @@ class Sampler:
     def poke(self) -> None:
         """Make the next call now."""
         self._forget_parent()
-        self._wake.set()
+        with self._lock:
+            self._due = time.monotonic()
+            self._wake.set()
 
     def _run(self) -> None:
-        wake, due = self._wake, time.monotonic() + self._seconds
+        wake = self._wake
         while True:
-            wake.wait(max(0.0, due - time.monotonic()))
+            wake.wait(max(0.0, self._due - time.monotonic()))
             with self._lock:
                 if threading.current_thread() is not self._thread:  # stopped
                     return
                 wake.clear()
+                now = time.monotonic()
+                if now < self._due:  # `start` has made it due earlier
+                    continue
                 self._is_wanted = False
-            # Missed calls (a laptop slept, a driver hung) are skipped.
-            due = max(due + self._seconds, time.monotonic() + self._seconds / 2)
+                # Missed calls (a laptop slept, a driver hung) are skipped.
+                self._due = max(self._due + self._seconds, now + self._seconds / 2)
             if not self._tick():
                 with self._lock:
                     if threading.current_thread() is self._thread and not self._is_wanted:

@@ -113,13 +113,21 @@ def test_what_stays_and_what_a_gpu_that_is_lost_leaves(machine: Machine) -> None
             samples = next(iter(recorder()._running)).readings
             # Two: the first can have begun before the change.
             until(lambda seen=samples: sum(one.memory.get(first.uuid) == 20 * GIB for one in seen) > 1)  # type: ignore[misc]
-            assert not any(one.energy for one in samples[1:])  # slow to read, and needed at the ends alone
+            assert sum(bool(one.energy) for one in samples) == 1  # slow to read, and needed at the ends alone
             first.processes[0].memory = 15 * GIB
             if is_lost:
                 first.lose()
         (gpu,) = measured.usage.gpus
         assert (gpu.peak, gpu.memory_change) == (20 * GIB, change)
         assert not is_lost or gpu.energy is UNKNOWN
+
+
+def test_no_block_waits_for_the_energy_counter_at_its_start(machine: Machine) -> None:
+    block = recorder().begin(reset=False)
+    assert not block.readings[0].energy
+    until(lambda: block.energy)  # read beside it
+    recorder().end(block, "", has_failed=False)
+    assert block.readings[-1].energy
 
 
 def test_gpus_have_the_names_of_the_blocks_end() -> None:

@@ -80,6 +80,26 @@ def test_a_poke_is_a_call_at_once() -> None:
     assert wait_for(0)
 
 
+def test_a_call_can_be_wanted_sooner() -> None:
+    called = threading.Event()
+
+    def tick() -> bool:
+        called.set()
+        return True
+
+    sampler = Sampler(tick, LIMIT)
+    for before in (None, LIMIT):  # of one that does not run, and of one that waits
+        sampler.start(before)
+        sampler.start(0.01)
+        assert called.wait(LIMIT / 2)
+        called.clear()
+    sampler.start(0.01)
+    sampler.start(LIMIT)  # not later than before
+    assert called.wait(LIMIT / 2)
+    sampler.stop()
+    assert wait_for(0)
+
+
 def test_a_fork_has_no_thread_and_can_have_one() -> None:
     sampler = Sampler(lambda: True, 0.01)
     sampler.start()
