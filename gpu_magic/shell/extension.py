@@ -10,6 +10,7 @@ import contextlib
 import inspect
 import os
 import sys
+from collections import ChainMap
 from functools import cached_property
 from importlib import import_module
 from traceback import walk_tb
@@ -268,7 +269,7 @@ class _LazyMagic:
                     print(self.__doc__)
                     return None
                 if self.__name__ in _EXPAND:  # with the local variables of the code that runs the magic
-                    names = {**self._shell.user_ns, **sys._getframe(2).f_locals}  # noqa: SLF001
+                    names = ChainMap(sys._getframe(2).f_locals, self._shell.user_ns)  # noqa: SLF001
                     return self.__wrapped__(*line_and_cell, names=names)
                 return self.__wrapped__(*line_and_cell)
         except Exception as error:

@@ -39,7 +39,7 @@ def expand(line: str, *, names: Mapping[str, Any], write: Callable[[Any], str]) 
     if "{" not in line and "$" not in line:
         return line
     try:
-        return _Formatter(write).vformat(line, [], names)
+        return _Formatter(write).vformat(line, [], dict(names))  # `eval` takes its names from a dict alone
     except GpuMagicError:
         raise
     except Exception as error:  # noqa: BLE001 - it is the user's expression
