@@ -78,7 +78,7 @@ def _watching() -> list[Table]:
         asked = steady(probes, variables)
     _, absent, live, frozen = states
     return [
-        Table.of("A cell, `x = 1`, with amdsmi installed", seconds, {absent: 2.5, live: 2.5, frozen: 1.3}),
+        Table.of("A cell, `x = 1`, with amdsmi installed", seconds, {absent: 1.6, live: 1.6, frozen: 1.1}),
         Table.of("One question to the driver: has CUDA started?", asked, {}),
     ]
 
@@ -87,7 +87,7 @@ def _on_gpu() -> Table:
     environment = clean_environment({"TF_CPP_MIN_LOG_LEVEL": "3"})
     seconds = {name: value / 20 for name, value in answer_of(CELLS.format(cells=ON_GPU), environment).items()}
     _, time, ours = seconds
-    return Table.of("A cell, with PyTorch, TensorFlow and JAX started", seconds, {ours: (1.3, time)})
+    return Table.of("A cell, with PyTorch, TensorFlow and JAX started", seconds, {ours: (1.5, time)})
 
 
 def _measuring() -> Table:
@@ -95,7 +95,7 @@ def _measuring() -> Table:
     with sleepers() as pids, driver_libraries(pids) as environment:
         targets = {name: f"benchmarks.cells:measured:{how}" for name, how in names.items()}
         seconds = steady(targets, environment | {"CUDA_VISIBLE_DEVICES": "0"}, processes=5)
-    bounds: dict[str, Bound] = {"%%gpu_time": (3, "%%time"), "on, and off again": 1.4}
+    bounds: dict[str, Bound] = {"%%gpu_time": (2.8, "%%time"), "on, and off again": 1.3}
     return Table.of("A cell, `1`, on one GPU, CUDA started", seconds, bounds)
 
 
