@@ -5,14 +5,15 @@ All users must agree on the folder, so the machine decides it: /run/lock if ever
 Everybody can make files in it. Only the owner of a file or of the folder can remove a file ("sticky"). Files
 of other users are not trusted: gpu_magic follows no link and writes to no file of another user.
 
-Each claim is a locked file. The file system knows its owner. The first line is the UUID of the device, the
-second line the name of the notebook, as its owner wrote it. The mode of one file of each process, and of each
-launched command, shows whether a cell or the command runs. The last change of the mode (st_ctime) is the only
-time that the owner cannot set. The time of writing (st_mtime) is set to the time of the claim. Readers use it
-if it is plausible.
+Each claim is a locked file. The file system knows its owner. The first line is the UUID of the device. The
+next lines are as the owner wrote them: the name of the notebook, and what a place in line waits for. The mode
+of one file of each process, and of each launched command, shows whether a cell or the command runs. The last
+change of the mode (st_ctime) is the only time that the owner cannot set. The time of writing (st_mtime) is
+set to the time of the claim. Readers use it if it is plausible. If a notebook is renamed, a new file replaces
+that of its claim.
 
-A place in line is such a file with PLACE for the UUID. Its third line is what the process waits for. The file
-never changes, so its st_ctime gives the order of arrival.
+A place in line is such a file with PLACE for the UUID. The file never changes, so its st_ctime gives the
+order of arrival.
 
 The lock is a POSIX record lock (fcntl(2)). It ends with its process, a forked child does not inherit it, and
 F_GETLK gives all readers the PID of its holder. It also ends when the process closes any descriptor of the
@@ -189,6 +190,7 @@ class OwnFile:
 
     def __init__(self, what: str, since: float | None = None) -> None:
         self.since = time.time() if since is None else since
+        self.notebook = ""  # as it was published
         self._what, self._name = what, f"{what}.{os.urandom(8).hex()}"
         self._folder = ""
         self._descriptor: int | None = None
@@ -213,20 +215,21 @@ class OwnFile:
         file = self._opened()
         return (math.inf if file is None else os.fstat(file).st_ctime_ns), self._name
 
-    def publish(self, folder: int, text: str) -> None:
+    def publish(self, folder: int, notebook: str, wants: str = "") -> None:
         """Make the file, readable by all users. After an OSError, `withdraw` removes what was made.
 
         The file is locked before other processes can open it and before it has its final name. So an unlocked
         file has lost its process.
         """
-        self._folder = os.path.abspath(_path())  # noqa: PTH100
+        self._folder, self.notebook = os.path.abspath(_path()), notebook  # noqa: PTH100
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = file = os.open(f".{self._name}", flags, 0o600, dir_fd=folder)
         self._inode = _identity(os.fstat(file))
         _own_inodes.add(self._inode)
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # keeps systemd-tmpfiles away (tmpfiles.d(5), "Age")
-        os.write(file, f"{self._what}\n{text}".encode())
+        text = "\n".join((self._what, notebook, *filter(None, [wants])))
+        os.write(file, text.encode())
         os.utime(file, (self.since, self.since))
         os.fchmod(file, _MODES[None])  # the umask does not apply
         os.rename(f".{self._name}", self._name, src_dir_fd=folder, dst_dir_fd=folder)

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from gpu_magic.claims.folder import LONGEST_NAME, PLACE, Access, Found, NoFolder, OwnFile, read_files
 from gpu_magic.devices.model import UNKNOWN, Claim, Unknown
-from gpu_magic.devices.processes import ancestors_of, is_this_process, notebook_here
+from gpu_magic.devices.notebooks import can_be_renamed, notebook_here
+from gpu_magic.devices.pace import paced
+from gpu_magic.devices.processes import ancestors_of, is_this_process
 from gpu_magic.errors import NotFreeError
 from gpu_magic.text import shortened
 
@@ -31,14 +33,16 @@ Taken: TypeAlias = "Mapping[str, tuple[Claim, ...]]"  # by the UUID of the devic
 _LONGEST_TURN = 2.0  # seconds to wait for other processes' turns. A turn takes about a millisecond
 # If processes cannot take turns and claim the same GPUs: the attempts, and the longest pause in seconds.
 _ATTEMPTS, _BETWEEN = 20, 0.1
+_BETWEEN_NAMES = 30.0  # seconds between two looks at the name of the notebook
 _lock = threading.RLock()  # while a thread changes the files of this process
+_naming: threading.Event | None = None  # ends the thread that keeps the names in claims. None: there is none
 _random = SystemRandom()  # so that notebooks with the same seed do not try at the same moments
 _log = logging.getLogger("gpu_magic.claims")
 
 
 def _renew_lock() -> None:
-    global _lock  # noqa: PLW0603 - in a forked child, the thread that held the lock is gone
-    _lock = threading.RLock()
+    global _lock, _naming
+    _lock, _naming = threading.RLock(), None
 
 
 if hasattr(os, "register_at_fork"):
@@ -132,6 +136,7 @@ class Claims:
                     gone = [uuid for uuid, file in files.items() if self._files.get(uuid) is not file]
                     _withdraw(files, gone, self._access)
             self.publish_activity()
+            _follow_names()
         for what, changed in (
             ("Claimed", shared.keys() - since.keys()),
             ("Claimed again", shared.keys() & since.keys()),
@@ -155,6 +160,22 @@ class Claims:
         except OSError as error:
             return f"no file can be written ({error.strerror})"
         return None
+
+    def rename(self, notebook: str) -> None:
+        """Publish the claims that other users can see under another name of the notebook, if it has changed.
+
+        Their idle time starts again, because readers only trust a time that the owner cannot set.
+        """
+        held = self.held
+        before = {
+            uuid: file for uuid, file in self._files.items() if uuid in held and file.notebook != notebook
+        }
+        made = {uuid: OwnFile(uuid, file.since) for uuid, file in before.items()}
+        if self._publish(made.values(), waits=False) is not None:
+            before, made = made, {}
+        self._files.update(made)
+        _withdraw(before, before, self._access)
+        self.publish_activity()
 
     def release(self) -> None:
         """End all claims."""
@@ -238,6 +259,28 @@ class _Living(Generic[T]):
 _all: _Living[Claims] = _Living()
 
 
+def _follow_names() -> None:
+    """Have a thread that keeps the notebook's name in claims while there are any. Call it under the lock."""
+    global _naming  # noqa: PLW0603 - a process has one such thread
+    is_needed = can_be_renamed() and any(one._files for one in _all if one._access.pid == os.getpid())  # noqa: SLF001
+    if is_needed and _naming is None:
+        _naming = threading.Event()
+        threading.Thread(target=_keep_names, args=(_naming,), name="gpu_magic-names", daemon=True).start()
+    elif not is_needed and _naming is not None:
+        _naming.set()
+        _naming = None
+
+
+def _keep_names(end: threading.Event) -> None:
+    while not end.wait(paced(_BETWEEN_NAMES)):
+        notebook = _notebook()
+        with _lock:
+            for one in _all:
+                if one._access.pid == os.getpid() and not end.is_set():  # noqa: SLF001
+                    one.rename(notebook)
+            _follow_names()  # also the claims of an object that is gone have ended
+
+
 class PlaceInLine:
     """The place of this process in the line of all users who wait for GPUs, by the order of arrival.
 
@@ -257,7 +300,7 @@ class PlaceInLine:
         file = self._files[PLACE] = OwnFile(PLACE)
         try:
             with self._access.folder(make=True) as folder:
-                file.publish(folder, f"{_notebook()}\n{wants}")
+                file.publish(folder, _notebook(), wants)
         except (NoFolder, OSError):  # the later choice reports the reason
             self.leave()
 

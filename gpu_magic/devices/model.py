@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KERNEL",
+    "MARIMO",
     "UNKNOWN",
     "WORKER",
     "Claim",
@@ -31,6 +32,7 @@ __all__ = [
     "GpuProcess",
     "GpuStatus",
     "Inventory",
+    "JupyterKernel",
     "Limits",
     "MigInstance",
     "OtherGpus",
@@ -54,7 +56,7 @@ _IDLE_FROM = 600  # seconds. Reading an output or getting a coffee is not idlene
 # except on GPUs older than Volta, where the server holds their memory (CUDA MPS, "nvidia-cuda-mps-server").
 _MPS_SERVER = "nvidia-cuda-mps-server"
 # The names of a kernel of Python, and of a process of Python that has only been forked or spawned for work.
-KERNEL, WORKER = "ipykernel", "Python worker"
+KERNEL, MARIMO, WORKER = "ipykernel", "marimo", "Python worker"
 
 
 class Unknown(enum.Enum):
@@ -128,6 +130,14 @@ def idle_text(idle: int | Unknown) -> str:
     return "" if idle is UNKNOWN or idle < _IDLE_FROM else f"idle {age_text(idle)}"
 
 
+class JupyterKernel(NamedTuple):
+    """A kernel of Jupyter, as its command line and its ancestors tell."""
+
+    pid: int
+    id: str  # of its connection file
+    server: str  # the file in which the Jupyter server that started it describes itself. Empty: none
+
+
 class GpuProcess(NamedTuple):
     """A process that has memory on a GPU.
 
@@ -137,7 +147,8 @@ class GpuProcess(NamedTuple):
         The number that the driver gives. In a container this can be the host's number.
     name
         The script or module of a Python program, or else the program: `train.py`, `ipykernel`, `Xorg`.
-        `Python worker` for one that a kernel has forked, or that multiprocessing has started.
+        `marimo` for one that runs a notebook of marimo. `Python worker` for one that a kernel has forked, or
+        that multiprocessing has started.
     owner
         The name of its user. UNKNOWN if this process cannot see it.
     memory
@@ -164,6 +175,8 @@ class GpuProcess(NamedTuple):
         The path of the folder of a kernel whose notebook is unknown. Only for processes of the same user.
     has_ended
         Whether the driver lists it, but the system has no such process.
+    kernel
+        The kernel of Jupyter that it is, or that started it. Only for processes of the same user.
 
     """
 
@@ -180,6 +193,7 @@ class GpuProcess(NamedTuple):
     idle: int | Unknown = UNKNOWN
     folder: str = ""
     has_ended: bool = False
+    kernel: JupyterKernel | None = None
 
     @property
     def is_seen(self) -> bool:
@@ -189,7 +203,7 @@ class GpuProcess(NamedTuple):
     @property
     def is_kernel(self) -> bool:
         """Whether it is a kernel, not a program that a kernel started."""
-        return self.name == KERNEL
+        return self.name in (KERNEL, MARIMO)
 
     @property
     def is_worker(self) -> bool:

@@ -6,16 +6,24 @@ import contextlib
 import math
 import os
 import re
-import sys
 import time
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.call_timeout import CallTimeout
-from gpu_magic.devices.model import KERNEL, UNKNOWN, WORKER, GpuProcess, Unknown, idle_text
+from gpu_magic.devices.model import (
+    KERNEL,
+    MARIMO,
+    UNKNOWN,
+    WORKER,
+    GpuProcess,
+    JupyterKernel,
+    Unknown,
+    idle_text,
+)
 from gpu_magic.text import age_text, bytes_text, printable, shortened
 
 if TYPE_CHECKING:
@@ -42,7 +50,7 @@ __all__ = [
     "ended_text",
     "is_this_process",
     "name_text",
-    "notebook_here",
+    "notebook_path",
     "owner_name",
     "parent_of",
     "pids_are_local",
@@ -51,8 +59,8 @@ __all__ = [
     "read_python_line",
     "start_of",
     "starter_has_ended",
+    "with_each",
     "with_names",
-    "with_notebooks",
 ]
 
 # The initial PID namespace's inode is a constant of Linux (PROC_PID_INIT_INO, linux/proc_ns.h).
@@ -62,7 +70,11 @@ _MOST_KEPT = 4096
 _LONGEST_PATH = 4096  # bytes
 # jupyter_server sets the path of the notebook for each kernel, jupyter_client the PID of the kernel's parent.
 _NOTEBOOK, _SERVER = b"JPY_SESSION_NAME=", b"JPY_PARENT_PID="
-_VSCODE = "__vsc_ipynb_file__"  # VS Code gives its kernels the path as a variable, before the first cell
+# The connection file: `-f FILE`, `--f=FILE`. Jupyter servers, consoles and editors name it by the kernel's
+# ID. Without a name, jupyter_client makes a temporary file (`process.environment.program`).
+_CONNECTION = re.compile(r"(?:-.*=)?(/.*)/(?:kernel-(.+)|(tmp[a-z0-9_]{8}))\.json", re.DOTALL)
+# VS Code adds it to the names of its kernels at a Jupyter server (vscode-jupyter, `jvscIdentifier`).
+_OF_VSCODE = re.compile(r"-jvsc-[0-9a-f-]+(?=\.ipynb$)")
 _PIECE, _MOST_PIECES = 16 << 10, 64  # bytes of a read, and the most reads: 1 MiB of an environment
 _ONLY_FORKED = 0x40  # a flag in /proc/PID/stat: it still has the program of its parent (PF_FORKNOEXEC)
 # Programs of Python that run the user's script in their own process.
@@ -140,10 +152,10 @@ def with_names(
         return machine
     found = look_up(pids)
 
-    return _with_each(machine, lambda one: found[one.pid]._replace(memory=one.memory, work=one.work))
+    return with_each(machine, lambda one: found[one.pid]._replace(memory=one.memory, work=one.work))
 
 
-def _with_each(machine: Inventory, change: Callable[[GpuProcess], GpuProcess]) -> Inventory:
+def with_each(machine: Inventory, change: Callable[[GpuProcess], GpuProcess]) -> Inventory:
     """Return a machine with each process changed."""
 
     def changed(part: Any) -> Any:
@@ -197,19 +209,80 @@ def read_processes(pids: Iterable[int]) -> dict[int, GpuProcess]:
     calls = [(pid, partial(_read_texts, pid, found[pid].is_same_user is True)) for pid in users]
     names = _in_time(calls)
     for (pid, uid), answer in zip(users.items(), names, strict=True):
-        name, notebook, folder = answer or (UNKNOWN, "", "")
+        name, notebook, folder, kernel = answer or (UNKNOWN, "", "", None)
         owner = owner_name(uid)
-        found[pid] = found[pid]._replace(name=name, notebook=notebook, folder=folder, owner=owner)
+        found[pid] = found[pid]._replace(
+            name=name, notebook=notebook, folder=folder, kernel=kernel, owner=owner
+        )
     return found
 
 
-def _read_texts(pid: int, is_same_user: bool) -> tuple[str | Unknown, str, str]:
-    """Return the name, the notebook and the folder of a process."""
-    name, notebook, folder = _name(pid), _variable(pid, _NOTEBOOK) if is_same_user else "", ""
-    if is_same_user and name == KERNEL and not notebook:
+def _read_texts(pid: int, is_same_user: bool) -> tuple[str | Unknown, str, str, JupyterKernel | None]:
+    """Return the name, the notebook, the folder and the kernel of a process."""
+    name = _name(pid)
+    if not is_same_user:
+        return name, "", "", None
+    kernel, notebook, folder = _kernel_of(pid), "", ""
+    if name == MARIMO:
+        notebook = _file_of_marimo(pid) or _file_of_marimo(parent_of(pid))
+    elif kernel is not None and kernel.id.startswith("tmp"):
+        notebook = _notebook_that_runs(parent_of(kernel.pid))
+    notebook = notebook or notebook_path(_variable(pid, _NOTEBOOK))
+    if name in (KERNEL, MARIMO) and not notebook:
         with contextlib.suppress(OSError):
             folder = os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115
-    return name, notebook, folder
+    return name, notebook, folder, kernel
+
+
+def notebook_path(path: str) -> str:
+    """Return the path of a notebook, without what VS Code adds to its name."""
+    return _OF_VSCODE.sub("", path)
+
+
+def _kernel_of(pid: int) -> JupyterKernel | None:
+    """Return the kernel of Jupyter that a process is, or that started it, as far as ancestors can be seen.
+
+    A Jupyter server describes itself in `jpserver-PID.json`, beside the connection files of its kernels
+    (jupyter_server 2, `info_file`).
+    """
+    for one in (pid, *ancestors_of(pid)):
+        match = next(filter(None, map(_CONNECTION.fullmatch, _words(one))), None)
+        if match and not _is_only_forked(one):
+            files = (f"{match[1]}/jpserver-{above}.json" for above in ancestors_of(one))
+            return JupyterKernel(one, match[2] or match[3], next(filter(os.path.exists, files), ""))
+    return None
+
+
+def _notebook_that_runs(pid: int) -> str:
+    """Return the notebook that a program runs, if its command line tells. Empty if not.
+
+    `papermill in.ipynb out.ipynb` writes the notebook that it runs to the second file. nbclient
+    (`jupyter execute`), nbconvert and nbval can run several, one after the other.
+    """
+    words = _words(pid)
+    named = [
+        word for before, word in pairwise(["", *words]) if word.endswith(".ipynb") and before != "--output"
+    ]
+    if any(word.rpartition("/")[2] == "papermill" for word in words[:3]):
+        return named[:2][-1] if named else ""
+    return named[0] if len(named) == 1 else ""
+
+
+def _file_of_marimo(pid: int) -> str:
+    """Return the one file that marimo edits, runs or exports. Empty if there is none, or several."""
+    words = _words(pid)
+    if _python_program(words[1:]) != MARIMO:
+        return ""
+    words = words[: words.index("--")] if "--" in words else words
+    named = [word for word in words[1:] if word.endswith((".py", ".md", ".qmd"))]
+    return named[0] if len(named) == 1 else ""
+
+
+def _words(pid: int) -> list[str]:
+    """Return the command line of a process. Empty if it has ended, or cannot be seen."""
+    with contextlib.suppress(OSError):
+        return _read(f"/proc/{pid}/cmdline").decode("utf-8", "replace").split("\0")
+    return []
 
 
 def _in_time(calls: Sequence[tuple[Hashable, Callable[[], Any]]]) -> list[Any]:
@@ -279,6 +352,9 @@ def _name(pid: int) -> str | Unknown:
         return _comm(pid)
     if program.startswith("python"):
         name = _python_program(arguments[1:])
+        # A notebook that marimo edits runs in a process of multiprocessing (0.25, `KernelManagerImpl`).
+        if name == WORKER and _python_program(_words(parent_of(pid))[1:]) == MARIMO:
+            return MARIMO
         return WORKER if name == KERNEL and _is_only_forked(pid) else name_text(name or program)
     return name_text(program)
 
@@ -290,6 +366,7 @@ def _python_program(arguments: list[str]) -> str:
         return WORKER
     if line.kind == "module":
         name = KERNEL if line.name in ("ipykernel_launcher", "gpu_magic.kernelspec") else line.name
+        name = MARIMO if name == "marimo._ipc.launch_kernel" else name  # `marimo edit --sandbox`
     else:
         name = PurePath(line.name).name
     rest = arguments[line.options + (line.kind == "script") :]
@@ -412,45 +489,6 @@ def _variable(pid: int, name: bytes) -> str:
     return values[0].decode("utf-8", "replace") if values and len(values[0]) < _LONGEST_PATH else ""
 
 
-def notebook_here() -> str:
-    """Return the path of this process's notebook. Empty if there is none, or it is unknown."""
-    ipython: Any = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    path = "" if shell is None else shell.user_ns.get(_VSCODE)
-    return path if path and isinstance(path, str) else os.environ.get("JPY_SESSION_NAME", "")
-
-
-def with_notebooks(machine: Inventory) -> Inventory:
-    """Return the machine with the notebooks of kernels that only the kernels themselves know.
-
-    Nothing outside tells the notebook of a kernel of VS Code. So it is taken from a claim of the kernel, also
-    for the processes that the kernel has started.
-    """
-    claims = [claim for device in machine.devices for claim in device.status.claims if claim.is_same_user]
-    # A script's claim has the name of the script.
-    known = {claim.pid: claim.notebook for claim in claims if claim.notebook.endswith(".ipynb")}
-    have_claimed, me = frozenset(known), os.getpid()
-    known |= {me: here} if (here := notebook_here()) else {}
-    if not known:
-        return machine
-    parent = cache(parent_of)  # many processes have the same ancestors
-
-    def above(process: GpuProcess) -> Iterable[int]:
-        if process.is_kernel:
-            return ()
-        if have_claimed:
-            return ancestors_of(process.pid, parent)
-        return (me,) if process.is_this_process is True else ()
-
-    def named(process: GpuProcess) -> GpuProcess:
-        if process.notebook or process.is_same_user is not True:
-            return process
-        kernel = next((pid for pid in (process.pid, *above(process)) if pid in known), None)
-        return process if kernel is None else process._replace(notebook=known[kernel])
-
-    return _with_each(machine, named)
-
-
 def starter_has_ended(process: GpuProcess) -> bool:
     """Return whether the kernel that has started a process of this user has ended. False if that is unknown.
 
@@ -460,19 +498,21 @@ def starter_has_ended(process: GpuProcess) -> bool:
     """
     if process.is_kernel or process.started is UNKNOWN or not (process.is_worker or process.notebook):
         return False
-    call = partial(_starter_has_ended, process.pid, process.started, process.notebook)
+    call = partial(_starter_has_ended, process.pid, process.started)
     (answer,) = _in_time([(("kernel of", process.pid), call)])
     return answer is True
 
 
-def _starter_has_ended(pid: int, started: int, notebook: str) -> bool:
-    try:
-        arguments = _read(f"/proc/{pid}/cmdline").decode("utf-8", "replace").split("\0")
-    except OSError:  # it has ended
+def _starter_has_ended(pid: int, started: int) -> bool:
+    if not (arguments := _words(pid)):  # it has ended
         return False
-    is_forked = _python_program(arguments[1:]) == KERNEL
+    program = _python_program(arguments[1:])
+    is_forked = program == KERNEL
+    notebook = _variable(pid, _NOTEBOOK)  # of the start, which its kernel keeps when the notebook is renamed
     if is_forked or notebook:
         return _has_no_kernel(pid, started, "" if is_forked else notebook)
+    if program != WORKER:
+        return False
     # A worker is in the session of its starter, and then has a parent that is not.
     session, session_above = _stat_of(pid, 3), _stat_of(parent_of(pid), 3)
     return UNKNOWN not in (session, session_above) and session not in (pid, session_above)
@@ -578,7 +618,7 @@ class ProcessNames:
         if process.is_kernel and notebook:
             return notebook
         if process.is_kernel and process.folder:
-            return f"{KERNEL} in {name_text(self._paths.get(process.folder) or process.folder)}"
+            return f"{process.name} in {name_text(self._paths.get(process.folder) or process.folder)}"
         if process.is_worker and notebook:
             return f"worker of {notebook}"
         return program_text(process)

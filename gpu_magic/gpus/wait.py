@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gpu_magic.claims.held import PlaceInLine
 from gpu_magic.devices.model import UNKNOWN
+from gpu_magic.devices.pace import paced
 from gpu_magic.errors import ChoiceError, NotFreeError, show_as
 from gpu_magic.gpus.apply import Asked, claims_against, commit, decide, log_refusal, read_asked
 from gpu_magic.gpus.request import Auto, Named
 from gpu_magic.gpus.select import candidates
 from gpu_magic.process.drivers import probe
 from gpu_magic.process.find import find
-from gpu_magic.process.pace import paced
 from gpu_magic.process.view import Snapshot, read_for_auto, read_machine
 from gpu_magic.text import counted, listed, shortened, simulated_mark, time_text
 

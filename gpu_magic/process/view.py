@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.claims.held import count_waiting
 from gpu_magic.devices.model import UNKNOWN, Inventory, Unknown
-from gpu_magic.devices.processes import with_notebooks
+from gpu_magic.devices.notebooks import with_notebooks
+from gpu_magic.devices.pace import paced
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.process.drivers import State, probe
 from gpu_magic.process.environment import Program, program, variables_now
 from gpu_magic.process.given import Given, Grant
 from gpu_magic.process.guard import Guard, judge_process
 from gpu_magic.process.mask import NAMES, By, Flaw, Note, Reading, Variables, names_of
-from gpu_magic.process.pace import paced
 from gpu_magic.process.session import Session, current
 from gpu_magic.process.visible import in_force, read_visible
 from gpu_magic.process.watch import cuda_watch

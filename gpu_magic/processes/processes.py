@@ -10,6 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN, GpuProcess, idle_text
+from gpu_magic.devices.notebooks import notebook_here, notebook_of
 from gpu_magic.devices.processes import (
     ProcessNames,
     ended_text,
@@ -255,13 +256,16 @@ def my_processes() -> OwnProcesses:
         for claim in device.status.claims:
             if claim.is_same_user and claim.pid is not UNKNOWN and device not in memory[claim.pid]:
                 process = session.reader.look_up(claim.pid)
-                if process.is_same_user is not True:  # on a simulated machine the process is unknown
+                if process.is_same_user is True:
+                    process = process._replace(notebook=notebook_of(process, [claim]) or process.notebook)
+                else:  # on a simulated machine the process is unknown
                     name = claim.notebook or UNKNOWN
                     process = GpuProcess(claim.pid, name, claim.owner, is_this_process=False)
                 found.setdefault(claim.pid, process._replace(idle=claim.idle))
                 memory[claim.pid][device] = None
         if device.identity in session.claims.held and device not in memory[os.getpid()]:
-            found.setdefault(os.getpid(), read_process(os.getpid()))  # no simulated machine has it
+            here = read_process(os.getpid())  # no simulated machine has it
+            found.setdefault(os.getpid(), here._replace(notebook=notebook_here() or here.notebook))
             memory[os.getpid()][device] = None
     names = ProcessNames(found.values())
     processes = [_own_process(one, memory[one.pid], names) for one in found.values()]

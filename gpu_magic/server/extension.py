@@ -13,19 +13,20 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
-from jupyter_server.utils import url_path_join
+from jupyter_server.utils import ensure_async, url_path_join
 from tornado import web
 
 from gpu_magic.claims.held import Claims
 from gpu_magic.devices.idle import can_work, is_working, with_idle
 from gpu_magic.devices.machine_reader import MachineReader
 from gpu_magic.devices.model import UNKNOWN, Inventory, Unknown, sum_of
+from gpu_magic.devices.notebooks import with_notebooks
 from gpu_magic.devices.problems import Cause, Problem
-from gpu_magic.devices.processes import descends_from
+from gpu_magic.devices.processes import descends_from, notebook_path
 from gpu_magic.errors import SimulationError
 from gpu_magic.gpus.table import rows
 from gpu_magic.interrupts import in_background
@@ -60,12 +61,15 @@ class GpusHandler(APIHandler):
     @authorized  # type: ignore[untyped-decorator, unused-ignore]
     async def get(self) -> None:
         """Answer with JSON: see `Reading.read`."""
-        manager = self.kernel_manager
+        manager, session_manager = self.kernel_manager, cast("Any", self.session_manager)
+        sessions = await ensure_async(session_manager.list_sessions())
+        notebooks = {one["kernel"]["id"]: one["path"] for one in sessions if one["type"] == "notebook"}
         kernels = {}
         for kernel_id in manager.list_kernel_ids():
             pid = getattr(manager.get_kernel(kernel_id).provisioner, "pid", None)
             if isinstance(pid, int):
-                kernels[pid] = Kernel(kernel_id, seconds_since_cell(manager.get_kernel(kernel_id)))
+                idle = seconds_since_cell(manager.get_kernel(kernel_id))
+                kernels[pid] = Kernel(kernel_id, idle, notebooks.get(kernel_id, ""))
         self.finish(json.dumps(await self._reading.of(kernels)))
 
 
@@ -74,6 +78,7 @@ class Kernel(NamedTuple):
 
     id: str
     idle: int | Unknown = UNKNOWN  # whole seconds since its last cell, as the server knows; 0 while one runs
+    notebook: str = ""  # its path at this server, also after it was renamed
 
 
 def seconds_since_cell(manager: Any) -> int | Unknown:
@@ -124,7 +129,10 @@ class Reading:
                 machine = self.reader.inventory()
             except SimulationError as error:  # of the server's environment
                 machine = Inventory(problem=Problem(Cause.NO_SIMULATION, str(error)))
-        machine = machine.with_claims(self._claims.everybodys())
+        notebooks = {
+            pid: notebook_path(kernel.notebook) for pid, kernel in kernels.items() if kernel.notebook
+        }
+        machine = with_notebooks(machine.with_claims(self._claims.everybodys()), notebooks)
         cells = {pid: kernel.idle for pid, kernel in kernels.items() if kernel.idle is not UNKNOWN}
         idle = self.reader.idleness.look(machine, time.monotonic(), cells)
         machine = with_idle(machine, idle)

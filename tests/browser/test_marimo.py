@@ -9,15 +9,19 @@ import sys
 import time
 import urllib.request
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from playwright.sync_api import expect
 
+from gpu_magic.claims.held import Claims
+from gpu_magic.devices.notebooks import notebook_of
+from gpu_magic.devices.processes import ProcessNames, read_process
 from tests.browser.lab import free_port
 from tests.browser.panel import Panels
 from tests.conftest import LIMIT, ROOT
 from tests.machine import clean_environment
+from tests.processes import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,6 +148,32 @@ def test_a_click_chooses_also_after_its_cell_has_run_again(chromium: Browser, ad
     page.page.wait_for_function("old => !old.isConnected", arg=old)
     page.choose(1, "cuda:2 = GPU 1")
     assert page.errors == []
+    page.page.context.close()
+
+
+def claims() -> set[tuple[Any, str]]:
+    """Return who claims GPUs: the process and its notebook."""
+    return {(one.pid, one.notebook) for found in Claims().everybodys().values() for one in found}
+
+
+@pytest.mark.parametrize("address", ["edit"], indirect=True)
+def test_a_notebook_is_named_also_after_it_was_renamed(
+    chromium: Browser, address: str, tmp_path: Path
+) -> None:
+    page, headers = Page(chromium, address), dict[str, str]()
+    page.page.on("request", lambda request: headers.update(request.headers))  # with those of the session
+    expect(page.page.get_by_text("gpu_magic.panel()")).to_be_visible()
+    page.page.keyboard.press("Control+Shift+r")
+    page.choose(3, "cuda:1 = GPU 3")
+    ((pid, name),) = claims()
+    found = read_process(pid)
+    assert found.is_kernel
+    assert (name, found.notebook, ProcessNames([found]).name(found)) == ("notebook.py",) * 3
+    new = {"filename": str(tmp_path / "new.py")}
+    assert page.page.request.post(f"{address}/api/kernel/rename", headers=headers, data=new).ok
+    until(lambda: claims() == {(pid, "new.py")})
+    (claim, *_) = next(iter(Claims().everybodys().values()))
+    assert notebook_of(found, [claim]) == "new.py"
     page.page.context.close()
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import gpu_magic
 from gpu_magic.devices.model import UNKNOWN, Claim, Gpu, GpuProcess, GpuStatus, Inventory
+from gpu_magic.devices.notebooks import with_notebooks
 from gpu_magic.devices.processes import (
     ProcessNames,
     ProcessTable,
@@ -25,7 +26,6 @@ from gpu_magic.devices.processes import (
     read_process,
     read_python_line,
     starter_has_ended,
-    with_notebooks,
 )
 from gpu_magic.testing import simulate
 from tests.conftest import LIMIT

@@ -119,13 +119,13 @@ def test_kernels_of_vs_code_and_what_an_ended_kernel_has_left(
     kernel: Kernel, start_kernel: Callable[..., Kernel]
 ) -> None:
     code = start_kernel(fresh=True)  # nothing outside tells its notebook
-    code.run("__vsc_ipynb_file__ = '/home/maria/work/eval.ipynb'")
     code.run("%load_ext gpu_magic\n%gpus 2")
+    code.run("__vsc_ipynb_file__ = '/home/maria/work/eval.ipynb'")  # also if it comes after a choice
     train = start_kernel(JPY_SESSION_NAME="/home/maria/work/train.ipynb", fresh=True)
     forks = "import os, time\nworkers = []\nfor _ in '12':\n  workers += [os.fork()]\n  workers[-1] or time.sleep(600)"
     first, second = map(int, train.run(f"{forks}\nprint(*workers)").stdout.split())
     kernel.change_machine(using(code.pid, first, second))
-    assert row(kernel.run("%gpu_ps"), code.pid)[::2] == ["eval.ipynb", "another kernel"]
+    until(lambda: row(kernel.run("%gpu_ps"), code.pid)[::2] == ["eval.ipynb", "another kernel"])
     assert "you: eval.ipynb, 2.0 GiB" in kernel.run("%gpus").text
     assert row(kernel.run("%gpu_ps"), first)[::2] == ["worker of train.ipynb", "started in train.ipynb"]
     os.kill(train.pid, signal.SIGKILL)
@@ -133,6 +133,7 @@ def test_kernels_of_vs_code_and_what_an_ended_kernel_has_left(
     shown = kernel.run("%gpu_ps")
     whose = ["worker of train.ipynb", "started in train.ipynb, whose kernel has ended"]
     assert [row(shown, pid)[::2] for pid in (first, second)] == [whose, whose]
+    assert kernel.run("%gpu_ps end eval.ipynb --yes").stdout.startswith("eval.ipynb (pid ")
     said = kernel.run("%gpu_ps end train.ipynb --yes").stdout
     assert said.endswith(" have ended.\n")
     assert start_of(first) is start_of(second) is UNKNOWN

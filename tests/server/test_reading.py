@@ -118,6 +118,15 @@ def test_a_claim_tells_of_a_kernel_s_cells(reading: Reading) -> None:
         assert gpu["kernels"] == {"the-kernel": {"memory": 0, "is_working": False, "idle": 0}}
 
 
+def test_a_kernel_has_the_name_that_its_notebook_has_at_the_server_now(reading: Reading) -> None:
+    with simulate("1xT4") as machine:
+        machine.gpus[0].run(
+            "ipykernel", "maria", 2 << 30, pid=4711, is_same_user=True, notebook="work/old.ipynb"
+        )
+        answer = reading.read({4711: KERNEL._replace(notebook="work/new-jvsc-2f6a-99b1.ipynb")})
+    assert users(answer) == [["you: new.ipynb, 2.0 GiB, idle 8 h"]]
+
+
 def test_in_a_container_a_process_with_a_kernel_s_number_is_not_the_kernel(reading: Reading) -> None:
     """The driver gives the host's numbers there, so what a kernel with a claim uses is unknown."""
     with simulate("2xA100-80GB", clock=lambda: 0.0) as machine, stranger() as kernel:
