@@ -6,11 +6,11 @@ Everybody can make files in it. Only the owner of a file or of the folder can re
 of other users are not trusted: gpu_magic follows no link and writes to no file of another user.
 
 Each claim is a locked file. The file system knows its owner. The first line is the UUID of the device. The
-next lines are as the owner wrote them: the name of the notebook, and what a place in line waits for. The mode
-of one file of each process, and of each launched command, shows whether a cell or the command runs. The last
-change of the mode (st_ctime) is the only time that the owner cannot set. The time of writing (st_mtime) is
-set to the time of the claim. Readers use it if it is plausible. If a notebook is renamed, a new file replaces
-that of its claim.
+next lines are as the owner wrote them: the name of the notebook, what a place in line waits for, and the PID
+namespace of the process (its inode) with the host name. The mode of one file of each process, and of each
+launched command, shows whether a cell or the command runs. The last change of the mode (st_ctime) is the only
+time that the owner cannot set. The time of writing (st_mtime) is set to the time of the claim. Readers use it
+if it is plausible. If a notebook is renamed, a new file replaces that of its claim.
 
 A place in line is such a file with PLACE for the UUID. The file never changes, so its st_ctime gives the
 order of arrival.
@@ -18,6 +18,10 @@ order of arrival.
 The lock is a POSIX record lock (fcntl(2)). It ends with its process, a forked child does not inherit it, and
 F_GETLK gives all readers the PID of its holder. It also ends when the process closes any descriptor of the
 file, so a process never opens its own claims again.
+
+Containers can share the folder. F_GETLK then gives each reader the PID in its own PID namespace, or 0 if the
+holder is not in it (Linux 4.14). So a PID is certain. No two PID namespaces with processes have the same
+inode.
 """
 
 from __future__ import annotations
@@ -228,8 +232,7 @@ class OwnFile:
         _own_inodes.add(self._inode)
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # keeps systemd-tmpfiles away (tmpfiles.d(5), "Age")
-        text = "\n".join((self._what, notebook, *filter(None, [wants])))
-        os.write(file, text.encode())
+        os.write(file, f"{self._what}\n{notebook}\n{wants}\n{' '.join(_where())}".encode())
         os.utime(file, (self.since, self.since))
         os.fchmod(file, _MODES[None])  # the umask does not apply
         os.rename(f".{self._name}", self._name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -307,7 +310,7 @@ def _read(folder: int, name: str, what: str) -> Found | None:
                 os.unlink(name, dir_fd=folder)
             return None
         text = os.read(file, _LONGEST_FILE).decode("utf-8", "replace")
-        first, notebook, rest, *_ = (*text.split("\n"), "", "")
+        first, notebook, rest, where, *_ = (*text.split("\n"), "", "", "")
         if first != what:  # a link under another name
             return None
     finally:
@@ -322,8 +325,27 @@ def _read(folder: int, name: str, what: str) -> Found | None:
     if found.st_mode & _HAS_CELLS:
         idle = 0 if found.st_mode & _IN_CELL else max(0, int(now - changed))
     owner, notebook = owner_name(found.st_uid), shortened(notebook, LONGEST_NAME)
-    claim = Claim(owner, since, pid if is_seen else UNKNOWN, notebook, is_same_user and is_seen, idle)
+    (here, host), (namespace, _, container) = _where(), where.partition(" ")
+    if namespace in ("", here) or container == host:
+        container = ""
+    claim = Claim(
+        owner,
+        since,
+        pid if is_seen else UNKNOWN,
+        notebook,
+        is_same_user and is_seen,
+        idle,
+        container=shortened(container, LONGEST_NAME),
+    )
     return Found(what, claim, (found.st_ctime_ns, name), rest)
+
+
+def _where() -> tuple[str, str]:
+    """Return the inode of this process's PID namespace, empty if it is unknown, and the host name."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino), os.uname().nodename  # noqa: PTH116
+    except OSError:
+        return "", ""
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:

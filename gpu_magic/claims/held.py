@@ -233,7 +233,7 @@ class Claims:
                 claim = one.claim
                 if claim.idle is not UNKNOWN:
                     idle[claim.pid] = min(claim.idle, idle.get(claim.pid, claim.idle))
-                process = claim.notebook if claim.pid is UNKNOWN else claim.pid
+                process = (claim.container, claim.notebook) if claim.pid is UNKNOWN else claim.pid
                 first.setdefault((one.what, claim.owner, process), one)
             above = set(ancestors_of(os.getpid())) if first else set()
             for uuid, claim, *_ in first.values():

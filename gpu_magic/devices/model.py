@@ -95,6 +95,9 @@ class Claim(NamedTuple):
         The name of its notebook or script, as its owner wrote it. Empty if there is none.
     is_same_user
         Whether the process belongs to the user of this process, for example another notebook.
+    container
+        The host name of the container, or of the machine, in which the process runs, as its owner wrote it.
+        Empty if the process is in this PID namespace, or if its host name is that of this process.
     idle
         Whole seconds in which it has run no cell, and neither it nor a descendant was seen to work on a GPU.
         0 while a cell runs. UNKNOWN if it may be working, and for a process without cells.
@@ -111,10 +114,12 @@ class Claim(NamedTuple):
     is_same_user: bool = False
     idle: int | Unknown = UNKNOWN
     waits: bool = False
+    container: str = ""
 
     def __str__(self) -> str:
         """Return `claimed by maria: train.ipynb, since 14:02`. For this user's: `claimed by you: …`."""
-        what = f": {self.notebook}" if self.notebook else ""
+        what = f" in {self.container}" if self.container else ""
+        what += f": {self.notebook}" if self.notebook else ""
         how = f"claimed by {'you' if self.is_same_user else self.owner}{what},"
         if self.waits:
             waiter = (
@@ -648,7 +653,7 @@ def record_of(device: Device, simulated: str) -> dict[str, Any]:
     about = ("pid", "name", "owner", "memory", "is_this_process")
     if status.processes is not UNKNOWN:
         processes = [_known(one, *about) for one in status.processes]
-    claims = [_known(one, "pid", "owner", "notebook", "since", "idle") for one in status.claims]
+    claims = [_known(one, "pid", "owner", "notebook", "since", "idle", "container") for one in status.claims]
     return {
         "index": gpu.index if gpu else None,
         "vendor": gpu.vendor if gpu else "nvidia",

@@ -130,9 +130,10 @@ def held_by(device: Device) -> str:
 
 def _claims_text(claims: Iterable[Claim]) -> str:
     """List claims. Those of one user are one claim since the earliest: `a.ipynb and b.ipynb`."""
-    groups: dict[tuple[str, bool, bool], list[Claim]] = {}
+    groups: dict[tuple[str, bool, bool, str], list[Claim]] = {}
     for claim in claims:
-        groups.setdefault((claim.owner, claim.is_same_user, claim.waits), []).append(claim)
+        who = claim.owner, claim.is_same_user, claim.waits, claim.container
+        groups.setdefault(who, []).append(claim)
     texts = []
     for group in groups.values():
         first = min(group, key=lambda claim: claim.since)

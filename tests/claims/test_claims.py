@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pynvml
@@ -22,8 +23,6 @@ from tests.conftest import LIMIT, ROOT
 from tests.processes import missing
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gpu_magic.devices.nvml import Nvml
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -80,7 +79,7 @@ def test_a_claim_has_the_name_of_its_script_and_not_of_what_starts_kernels(
     ours = Claims()
     ours.hold([GPU])
     (file,) = folder.iterdir()
-    assert file.read_text().split("\n") == [GPU, "train.py" if "train" in program else ""]
+    assert file.read_text().split("\n")[:2] == [GPU, "train.py" if "train" in program else ""]
     ours.release()
 
 
@@ -91,7 +90,54 @@ def test_a_claim_of_this_user_that_comes_from_a_container_can_be_somebody_elses(
         seen = python(code, "unshare", "--pid", "--fork")
     if seen.startswith("unshare:"):
         missing("no PID namespace can be made here")
-    assert seen.startswith(f"claimed by {owner_name(os.getuid())}, since ")
+    assert seen.startswith(f"claimed by {owner_name(os.getuid())}, since ")  # with one host name, no other
+
+
+# A container, as far as claims can tell: a PID namespace with a host name.
+CONTAINER = ["unshare", "--map-root-user", "--pid", "--uts", "--fork", "--mount-proc", "sh", "-c"]
+CONTAINER += ['hostname "$0" && exec "$@"']
+HOLDS = f"from gpu_magic.claims.held import Claims; c = Claims(); c.hold([{GPU!r}]); print(1, flush=True); input()"
+SEES = f"""
+from gpu_magic.claims.held import Claims
+from gpu_magic.devices.model import UNKNOWN
+(claim,) = Claims().everybodys()[{GPU!r}]
+print(claim, "" if claim.pid is UNKNOWN else claim.pid, sep="|")
+"""
+# The holder and a reader, of which neither descends from the other.
+HOLDS_AND_SEES = f"""
+import subprocess, sys
+holder = subprocess.Popen([sys.executable, "-c", {HOLDS!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+holder.stdout.readline()
+print(holder.pid, subprocess.check_output([sys.executable, "-c", {SEES!r}], text=True).strip(), sep="|", flush=True)
+input()
+"""
+
+
+def test_a_claim_names_its_container_to_other_pid_namespaces_and_its_process_to_its_own() -> None:
+    if subprocess.run([*CONTAINER, "trainer", "true"], check=False, capture_output=True).returncode:
+        missing("no PID namespace with a host name can be made here")
+    since = r", since \d\d:\d\d"
+    with subprocess.Popen(
+        [*CONTAINER, "trainer", sys.executable, "-c", HOLDS_AND_SEES],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "JPY_SESSION_NAME": "/home/maria/train.ipynb"},
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        pid, *inside = process.stdout.readline().strip().split("|")
+        (here,) = Claims().everybodys()[GPU]
+        namespace = Path(f"/proc/{here.pid}/ns/pid").stat().st_ino
+        elsewhere = python(SEES, *CONTAINER, "evaluator").strip().split("|")
+        same_name = python(SEES, *CONTAINER, "trainer").strip().split("|")
+        process.communicate("\n", timeout=LIMIT)
+    assert re.fullmatch(f"claimed by you: train.ipynb{since}", inside[0])
+    assert inside[1] == pid  # the container's own numbers
+    assert namespace != Path("/proc/self/ns/pid").stat().st_ino  # this machine's number of the same process
+    assert re.fullmatch(f"claimed by you in trainer: train.ipynb{since}", str(here))
+    assert re.fullmatch(f"claimed by root in trainer: train.ipynb{since}", elsewhere[0])
+    assert re.fullmatch(f"claimed by root: train.ipynb{since}", same_name[0])
+    assert (elsewhere[1], same_name[1]) == ("", "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])

@@ -90,6 +90,15 @@ def test_a_notebook_s_name_is_shown_and_no_more() -> None:
     assert len(claim.notebook) == 60
 
 
+def test_a_container_s_name_is_shown_and_no_more(folder: Path) -> None:
+    with holder(GPU):
+        (file,) = folder.iterdir()
+        file.write_text(f"{GPU}\ntrain.ipynb\n\n1 \x1b[31m{'evil' * 100}\n")
+        (claim,) = Claims().others()[GPU]
+    assert claim.container.isprintable()
+    assert len(claim.container) == 60
+
+
 def test_what_an_owner_does_to_the_file_of_a_claim_misleads_nobody(folder: Path) -> None:
     with holder(GPU):
         (file,) = folder.iterdir()
