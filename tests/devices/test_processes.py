@@ -394,24 +394,6 @@ def test_what_a_kernel_of_unknown_notebook_has_started_is_named_by_its_claim(tmp
             assert found == (process._replace(notebook=named),)
 
 
-def test_without_claims_what_this_kernel_has_started_is_named_without_reading_proc(fresh: Fresh) -> None:
-    shown = fresh("""
-        import os, sys
-        from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory
-        from gpu_magic.devices.processes import with_notebooks
-
-        os.environ["JPY_SESSION_NAME"] = "work/a.ipynb"
-        own = GpuProcess(1, "train.py", is_this_process=True, is_same_user=True)
-        other, kernel = own._replace(is_this_process=False), own._replace(name="ipykernel")
-        machine = Inventory((Gpu(0, status=GpuStatus(processes=(own, other, kernel))),))
-        opened = []
-        sys.addaudithook(lambda event, details: opened.append(details[0]) if event == "open" else None)
-        found = with_notebooks(machine)[0].status.processes
-        print([one.notebook for one in found], opened)
-    """)
-    assert shown == "['work/a.ipynb', '', ''] []\n"
-
-
 def test_a_kernel_whose_notebook_is_unknown_is_named_by_its_folder(tmp_path: Path) -> None:
     (tmp_path / "ipykernel_launcher.py").write_text(WAITS)
     (tmp_path / "work").mkdir()
