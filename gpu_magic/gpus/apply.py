@@ -7,8 +7,9 @@ import logging
 import sys
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import ChoiceError, GpuMagicError, NotFreeError
@@ -23,7 +24,7 @@ from gpu_magic.option_table import CHOICE
 from gpu_magic.process.drivers import State
 from gpu_magic.process.guard import judge_process, runtime_of
 from gpu_magic.process.mask import NAMES, names_of, write
-from gpu_magic.process.session import current
+from gpu_magic.process.session import Restarted, current
 from gpu_magic.process.view import Snapshot, read_for_auto, read_machine
 from gpu_magic.process.visible import read_visible
 from gpu_magic.process.watch import cuda_watch
@@ -47,6 +48,7 @@ __all__ = [
     "claims_against",
     "commit",
     "decide",
+    "keep_restarted",
     "log_refusal",
     "narrow",
     "pick_unclaimed",
@@ -282,6 +284,9 @@ def _take_effect(session: Session, decision: Decision) -> Selection:
             selection = selection._replace(notes=(*selection.notes, note))
         if is_new:
             session.chosen = asked
+            session.typed.append(_as_typed(asked.typed, asked.options))
+            if uuids != session.restarted.devices:
+                session.restarted = Restarted()
             session.followed = session.reported = None  # what changes this choice is news
     return selection
 
@@ -355,15 +360,36 @@ def resume(file: Path) -> str:
     not_applied = "The choice from before the restart was not applied"
     session = current()
     try:
-        request, options = take(file)
+        request, saved_options, replaces = take(file)
         if session.chosen is not None:
             return f"{not_applied}: you made another choice since."
-        choice = apply(session, request, Options.saved(options))
+        options = Options.saved(saved_options)
+        choice = apply(session, request, options)
     except (OSError, GpuMagicError) as error:
         return f"{not_applied}: {with_full_stop(str(error))}"
     if choice.too_late:
         return f"{not_applied}. {choice.too_late}"
+    session.restarted = Restarted(request, options, _identities(choice.devices), frozenset(replaces))
+    session.typed.extend(replaces)
     return f"Applied the choice from before the restart:\n{choice}"
+
+
+def keep_restarted(session: Session, text: str, options: Options) -> Choice | None:
+    """Keep the choice of `--restart` instead of a choice of before the restart, once for each of these.
+
+    So it survives when the notebook's cells run again. Return None for all other choices.
+    """
+    restarted, typed = session.restarted, _as_typed(text, options)
+    if typed not in restarted.replaces:
+        return None
+    session.restarted = restarted._replace(replaces=restarted.replaces - {typed})
+    kept = apply(session, restarted.request, cast("Options", restarted.options))
+    return replace(kept, instead_of=typed)
+
+
+def _as_typed(text: str, options: Options) -> str:
+    """Return a choice as typed, without the option that a wait adds."""
+    return f"{text.strip()}{options.without('only_free')}"
 
 
 def _doubts(snapshot: Snapshot, selection: Selection) -> Iterator[str]:

@@ -56,6 +56,8 @@ class Choice:
         With `--in-process`: the result in each framework, a sentence each.
     too_late
         Why the choice cannot take effect in this process, and what works instead. None if it can.
+    instead_of
+        The request, if the choice of `--restart` was kept instead. Empty otherwise.
 
     """
 
@@ -68,6 +70,7 @@ class Choice:
     ordinals: tuple[int, ...] | None = None
     results: tuple[str, ...] = ()
     too_late: TooLate | None = None
+    instead_of: str = ""
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -117,6 +120,11 @@ class Choice:
         return "\n".join(map(printable, self._applied() if self.ordinals is None else self._in_process()))
 
     def _applied(self) -> Iterator[str]:
+        if self.instead_of:
+            kept = listed((device.label for device in self.devices), "no GPU")
+            yield f"{kept}, as chosen with --restart. To choose {self.instead_of} instead, run this again."
+            yield from self.warnings
+            return
         if self.is_reset and not self.is_dry_run:
             yield f"Reset: {', '.join(self._settings)}"
         # A reset that leaves every variable unset is no choice, so no GPUs are listed.

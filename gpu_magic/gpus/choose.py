@@ -103,7 +103,7 @@ def choose(
         Without `strict`: CUDA has started with other GPUs. Nothing has changed.
 
     """
-    from gpu_magic.gpus.apply import apply, narrow
+    from gpu_magic.gpus.apply import apply, keep_restarted, narrow
     from gpu_magic.gpus.request import normalize_request
 
     if on_wait is not None and not callable(on_wait):
@@ -111,7 +111,10 @@ def choose(
     if in_process and restart:
         raise ChoiceError("--in-process needs no --restart. Use one of the two.")
     asked, text = Options(**options), normalize_request(wanted)
-    if wait is None:
+    is_plain = not (in_process or restart or dry_run)
+    if is_plain and (kept := keep_restarted(current(), text, asked)):
+        choice = kept
+    elif wait is None:
         choice = (narrow if in_process else apply)(current(), text, asked, dry_run=dry_run)
     elif in_process or dry_run:
         raise ChoiceError("--wait goes with neither --in-process nor --dry-run.")
@@ -184,18 +187,20 @@ def wait_for(
         CUDA has started with other GPUs. Nothing has changed.
 
     """
+    from gpu_magic.gpus.apply import keep_restarted
     from gpu_magic.gpus.request import normalize_wait
     from gpu_magic.gpus.wait import Waiting
 
     asked = Options(**options)
     seconds = None if within is None else read_seconds(within)
-    caller = _line(sys._getframe(2))  # noqa: SLF001 - 1 is `public`
-    return _awaited(Waiting(current(), normalize_wait(wanted), asked, seconds), caller)
+    caller, text = _line(sys._getframe(2)), normalize_wait(wanted)  # noqa: SLF001 - 1 is `public`
+    waiting, kept = Waiting(current(), text, asked, seconds), keep_restarted(current(), text, asked)
+    return _awaited(waiting, kept, caller)
 
 
 @public
-async def _awaited(waiting: Waiting, caller: tuple[str, int, str]) -> Choice:
-    choice = await waiting.wait_async()
+async def _awaited(waiting: Waiting, kept: Choice | None, caller: tuple[str, int, str]) -> Choice:
+    choice = kept or await waiting.wait_async()
     if choice.too_late:
         _refuse(choice, caller)
     return choice

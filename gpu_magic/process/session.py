@@ -7,8 +7,9 @@ import logging
 import os
 import sys
 import threading
+from collections import deque
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.claims.folder import Access
 from gpu_magic.claims.held import Claims
@@ -29,9 +30,21 @@ if TYPE_CHECKING:
     from gpu_magic.devices.machine_reader import MachineReader
     from gpu_magic.frameworks.settings import FrameworkSettings
 
-__all__ = ["Session", "current", "use_session"]
+__all__ = ["Restarted", "Session", "current", "use_session"]
 
+_MOST_TYPED = 32
 _log = logging.getLogger("gpu_magic.process")
+
+
+class Restarted(NamedTuple):
+    """The choice of `--restart` that this kernel began with."""
+
+    request: str = ""  # as it was saved
+    options: object = None  # `gpus.options.Options`
+    devices: tuple[str, ...] = ()  # their identities
+    replaces: frozenset[str] = (
+        frozenset()
+    )  # the choices of before the restart that it still replaces, as typed
 
 
 class Session:
@@ -51,6 +64,8 @@ class Session:
         self.by: By | None = None  # c.GpuMagics.by
         self.environment = EnvironmentChanges()
         self.chosen: object = None  # the latest choice, as it was asked for (`gpus.apply.Asked`)
+        self.typed: deque[str] = deque(maxlen=_MOST_TYPED)  # the choices, also those of before a restart
+        self.restarted = Restarted()  # until another choice
         self.begun_with: Variables | None = None  # the variables that a choice set when the kernel started
         self.choosing = threading.RLock()  # while a thread makes a choice take effect
         self.access = Access(is_shared=given is None)

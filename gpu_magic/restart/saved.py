@@ -17,22 +17,40 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.errors import ChoiceError
 from gpu_magic.process.environment import connection_file, program, saved_choices_folder
+from gpu_magic.process.session import current
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpu_magic.devices.model import Device
 
-__all__ = ["read_saved", "remember", "remembered", "remove_expired", "save", "saved_choice_file", "take"]
+__all__ = [
+    "Saved",
+    "read_saved",
+    "remember",
+    "remembered",
+    "remove_expired",
+    "save",
+    "saved_choice_file",
+    "take",
+]
 
 _EXPIRES_AFTER = 600.0  # seconds
 _MOST_BYTES = 1 << 16
 _log = logging.getLogger("gpu_magic.restart")
+
+
+class Saved(NamedTuple):
+    """A choice that was saved for a restart."""
+
+    request: str
+    options: dict[str, object]
+    replaces: tuple[str, ...]  # the choices of before the restart, as typed
 
 
 def saved_choice_file() -> Path | None:
@@ -70,8 +88,8 @@ def save(
         # A GPU without a UUID is named by its number.
         named = (device.number_text if device.uuid is UNKNOWN else str(device.uuid) for device in devices)
         uuids = ",".join(named) or "none"
-        saved = {"kernel": connection_file(), "saved": time.time(), "request": uuids}
-        _write(file, json.dumps(saved | {"options": options}))
+        saved = {"kernel": connection_file(), "saved": time.time(), "request": uuids, "options": options}
+        _write(file, json.dumps(saved | {"replaces": list(current().typed)}))
         _log.info("Saved for after a restart: %s", uuids)
     except OSError as error:
         raise ChoiceError(
@@ -79,26 +97,29 @@ def save(
         ) from None
 
 
-def read_saved(raw: bytes, kernel: str, now: float) -> tuple[str, dict[str, object]]:
-    """Return the request and the options from the bytes of a file. Raise ChoiceError if they are invalid."""
+def read_saved(raw: bytes, kernel: str, now: float) -> Saved:
+    """Return the choice from the bytes of a file. Raise ChoiceError if they are invalid."""
     unreadable = ChoiceError("its file cannot be read.")
     try:
         saved: dict[str, Any] = json.loads(raw)
-        request, options, age = saved["request"], saved["options"], now - saved["saved"]
+        request, options, replaces = saved["request"], saved["options"], saved["replaces"]
+        age = now - saved["saved"]
         is_for_us = saved["kernel"] == kernel
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise unreadable from None
-    if not isinstance(request, str) or not isinstance(options, dict):
+    if not isinstance(request, str) or not isinstance(options, dict) or not isinstance(replaces, list):
+        raise unreadable
+    if not all(isinstance(text, str) for text in replaces):
         raise unreadable
     if not is_for_us:
         raise ChoiceError("it was saved for another kernel.")
     if not -_EXPIRES_AFTER < age < _EXPIRES_AFTER:  # negative if the clock was set back
         raise ChoiceError(f"it is older than {_EXPIRES_AFTER / 60:.0f} minutes.")
-    return request, options
+    return Saved(request, options, tuple(replaces))
 
 
-def take(file: Path) -> tuple[str, dict[str, object]]:
-    """Return the request and the options saved in a file for this kernel, and remove the file.
+def take(file: Path) -> Saved:
+    """Return the choice saved in a file for this kernel, and remove the file.
 
     Raises ChoiceError or OSError if the file can't be read, is for another kernel, or is too old.
     """

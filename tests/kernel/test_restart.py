@@ -131,6 +131,10 @@ def test_where_nobody_has_a_page_the_kernel_ends_itself(kernel: Kernel) -> None:
     assert kernel.run("%load_ext gpu_magic").stdout.startswith(
         "Applied the choice from before the restart:\ncuda:0 = GPU 3"
     )
+    # The cell above the restart, when the cells run again, does not undo it.
+    kept = "GPU 3, as chosen with --restart. To choose 1 instead, run this again.\n"
+    assert kernel.run("%gpus 1").stdout == kept
+    assert kernel.run("%gpus 1").stdout.startswith("cuda:0 = GPU 1")
 
 
 @needs_root

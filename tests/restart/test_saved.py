@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -14,6 +15,7 @@ from ipykernel.kernelapp import IPKernelApp
 
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.apply import apply, resume
+from gpu_magic.gpus.choose import choose, wait_for
 from gpu_magic.gpus.options import Options
 from gpu_magic.option_table import CHOICE
 from gpu_magic.process.session import current
@@ -25,6 +27,8 @@ from tests.processes import needs_root
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from tests.conftest import Typed
 
 NOT_APPLIED = "The choice from before the restart was not applied"
 
@@ -39,7 +43,8 @@ def file(tmp_path: Path) -> Path:
 
 def saved(**changes: Any) -> str:
     """Return what is saved; this process is no kernel, and has no connection file."""
-    return json.dumps({"kernel": "", "saved": time.time(), "request": "3,0", "options": {}} | changes)
+    now = {"kernel": "", "saved": time.time()}
+    return json.dumps(now | {"request": "3,0", "options": {}, "replaces": []} | changes)
 
 
 def test_a_saved_choice_is_applied_once_with_its_options(file: Path) -> None:
@@ -60,6 +65,8 @@ def test_a_saved_choice_is_applied_once_with_its_options(file: Path) -> None:
         ({"saved": "now"}, ": its file cannot be read."),
         ({"saved": 10**400}, ": its file cannot be read."),
         ({"options": []}, ": its file cannot be read."),
+        ({"replaces": "2"}, ": its file cannot be read."),
+        ({"replaces": [2]}, ": its file cannot be read."),
         ({"options": {"model": ["A100"]}}, "is not a name"),
         ({"options": {"by": "colour"}}, ": by='colour' is neither"),
         ({"options": {"memory_limit": 10**400}}, "is not a size"),
@@ -93,6 +100,48 @@ def test_too_late_also_after_the_restart(file: Path) -> None:
     file.write_text(saved())
     start_cuda()
     assert resume(file).startswith(f"{NOT_APPLIED}. Too late: CUDA has started")
+
+
+KEPT = "GPU 0, as chosen with --restart. To choose 2,0 instead, run this again."
+
+
+def test_in_the_run_after_a_restart_each_earlier_choice_is_replaced_once(file: Path, typed: Typed) -> None:
+    file.write_text(saved(request="0", replaces=["auto --growth", "2,0"]))
+    resume(file)
+    assert typed("%gpus auto --growth").text.startswith("GPU 0, as chosen with --restart.")
+    assert typed("%gpus 2,0 --dry-run").text.startswith("cuda:0 = GPU 2")  # a question, not a choice
+    assert typed("%gpus 2,0 --wait 1s").text.strip() == KEPT
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
+    assert typed("%gpus 2,0").text.startswith("cuda:0 = GPU 2")
+
+
+def test_whatever_else_is_chosen_after_a_restart_counts_at_once_and_ends_this(
+    file: Path, typed: Typed
+) -> None:
+    file.write_text(saved(request="0", replaces=["2,0"]))
+    resume(file)
+    assert typed("%gpus 0").text.startswith("cuda:0 = GPU 0")  # the cell that has the new choice
+    assert typed("%gpus 3").text.startswith("cuda:0 = GPU 3")
+    assert typed("%gpus 2,0").text.startswith("cuda:0 = GPU 2")
+
+
+def test_an_earlier_choice_does_not_stop_the_run_after_a_restart_once_cuda_has_started(
+    file: Path, typed: Typed
+) -> None:
+    file.write_text(saved(request="0", replaces=["2,0"]))
+    resume(file)
+    start_cuda()
+    assert typed("%gpus 2,0 --strict").text.strip() == KEPT
+    assert "Too late" in str(typed("%gpus 2,0 --strict").error)
+
+
+def test_python_keeps_the_choice_of_a_restart_as_the_magic_does(file: Path) -> None:
+    file.write_text(saved(request="0", replaces=["2,0", "auto:1"]))
+    resume(file)
+    os.environ["CUDA_VISIBLE_DEVICES"] = "3"  # the notebook's own line, above
+    assert str(choose([2, 0])) == KEPT
+    assert asyncio.run(wait_for(1)).instead_of == "auto:1"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
 
 
 @pytest.mark.parametrize("what", ["pipe", "link", pytest.param("file of another user", marks=needs_root)])
@@ -138,7 +187,19 @@ def test_what_is_left_of_a_write_that_was_cut_off_is_no_obstacle(
     save("2", devices, {})
     file = saved_choice_file()
     assert file is not None
-    assert take(file) == (devices[0].uuid, {})
+    assert take(file) == (devices[0].uuid, {}, ("2",))
+
+
+def test_a_second_restart_replaces_what_the_first_one_replaced(
+    file: Path, tmp_path: Path, as_kernel: Callable[[Path], None]
+) -> None:
+    file.write_text(saved(request="0", replaces=["2,0"]))
+    resume(file)
+    as_kernel(tmp_path / "runtime" / "kernel-1.json")
+    save("3", apply(current(), "3").devices, {})
+    again = saved_choice_file()
+    assert again is not None
+    assert set(take(again).replaces) >= {"2,0", "3"}
 
 
 def test_a_kernel_of_another_folder_keeps_what_others_remember(
@@ -186,7 +247,7 @@ def test_whatever_is_saved_is_applied_as_it_stands_or_refused_in_one_line(
 ) -> None:
     raw = saved(request=request, options=options, **({changed: value} if changed else {})).encode()
     try:
-        asked, kept = read_saved(raw, "", time.time())
+        asked, kept, _ = read_saved(raw, "", time.time())
         read = Options.saved(kept)
     except ChoiceError as error:
         check_refusal(error)
