@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.devices.model import UNKNOWN, Gpu
 from gpu_magic.devices.processes import ProcessNames
 from gpu_magic.frameworks import imported
+from gpu_magic.option_table import CHOICE
 from gpu_magic.process.drivers import State
 from gpu_magic.process.environment import program
 from gpu_magic.process.guard import label_of, runtime_of
@@ -28,6 +29,13 @@ __all__ = ["Choice", "TooLate", "gpu_notes"]
 _STYLE = (
     "border-left:4px solid var(--jp-warn-color0,#c77f1a);padding:6px 12px;margin:4px 0;"
     "white-space:pre-wrap;font-family:inherit;background:none;color:inherit"
+)
+
+# Notebooks show it (labextension/static/machine.css). rerun.js hears its clicks. It is an <input>, because
+# a page that removes buttons would keep the text of a <button>.
+_AGAIN = (
+    "<input type='button' hidden class='gm-rerun' data-lm-suppress-shortcuts='true' data-request='{request}' "
+    "value='Restart, and run the cells above again'>"
 )
 
 
@@ -180,7 +188,12 @@ class TooLate:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre style='{_STYLE}'><b>Too late:</b> {html.escape(self._text())}</pre>"
+        text = f"<pre style='{_STYLE}'><b>Too late:</b> {html.escape(self._text())}</pre>"
+        options = self.options.given().keys() - {"by"}
+        if program() != "kernel" or not self.request or not all(CHOICE[name].in_panel for name in options):
+            return text
+        request = html.escape(f"{self.request}{self.options}")
+        return f"{text}{_AGAIN.format(request=request)}"
 
     def __str__(self) -> str:
         return f"Too late: {self._text()}"

@@ -7,7 +7,8 @@ The kernel sends
             during a cell
   same      {second, pause}: the state is the same except for these
   restart   {kernel, page}: restart the kernel with this id (empty: unknown) through the Jupyter server. The
-            page with the name `page` does this. If `page` is empty, every page answers whether it can
+            page with the name `page` does this: a panel, or rerun.js, which then runs cells. If `page` is
+            empty, every page answers whether it can
   attached  {page, script, style, state}: the answer to `attach`
   closed    {}: gpu_magic was unloaded, so pages without a widget no longer have a kernel
 

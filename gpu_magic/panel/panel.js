@@ -11,6 +11,7 @@ const STATES = {
 };
 const stateText = ({ cuda_state, runtime }) => (cuda_state in STATES ? `${runtime} ${STATES[cuda_state]}` : cuda_state);
 const UNWATCHED_TEXT = "paused: this page was not used for ten minutes";
+const RUN_IN_VSCODE = " To run the cells above again after it, click Execute Above Cells in the toolbar of this cell.";
 const USE_WORDS = { none: "Use none", reset: "Use as started" };
 
 class PanelView {
@@ -77,7 +78,10 @@ class PanelView {
       makeButton("Reset", () => store.change("reset")),
     );
     this.wait = new WaitControls(store, this.root, this.buttons);
-    this.use = this.buttons.appendChild(makeButton("Use these", () => this.apply(), "gm-use"));
+    // The extension shows it and hears its clicks, because it alone can run cells (labextension/static/rerun.js).
+    this.rerun = makeButton("Restart, and run the cells above again", () => {}, "gm-rerun");
+    this.use = makeButton("Use these", () => this.apply(), "gm-use");
+    this.buttons.appendChild(make("span", "gm-apply")).append(this.rerun, this.use);
   }
 
   apply() {
@@ -176,6 +180,8 @@ class PanelView {
     setText(this.hint, request && store.draft === null ? "" : hint);
     const restarts = store.isFrozen && !store.isSame;
     const use = USE_WORDS[store.draft] ?? "Use these";
+    this.rerun.hidden = !restarts || !hasDevices || store.isDead;
+    setAttribute(this.rerun, "data-request", store.draft);
     setText(this.use, restarts ? `Restart kernel and ${use[0].toLowerCase()}${use.slice(1)}` : use);
     for (const control of this.root.querySelectorAll(":is(.gm-buttons, .gm-options) :is(button, input)")) {
       if (control !== this.use) control.disabled = store.isDead;
@@ -267,7 +273,8 @@ class RestartQuestion {
 
   ask(request) {
     this.request = request;
-    setText(this.text, `Restart the kernel for %gpus ${request}? Its variables are lost.`);
+    const then = "vscodeThemeKind" in document.body.dataset ? RUN_IN_VSCODE : "";
+    setText(this.text, `Restart the kernel for %gpus ${request}? Its variables are lost.${then}`);
     this.element.hidden = false;
     this.buttons.hidden = true;
     this.element.lastElementChild.focus();

@@ -101,6 +101,14 @@ def test_a_restart_that_is_only_tried_saves_nothing(kernel: Kernel) -> None:
     assert kernel.run("before, saved_choice_file().exists()").text == "(1, False)"
 
 
+def test_the_button_below_too_late_is_hidden_until_a_page_shows_it(kernel: Kernel) -> None:
+    kernel.run(START_CUDA)
+    shown = kernel.run("%gpus 3,0 --growth").html
+    assert "hidden class='gm-rerun'" in shown
+    assert "data-request='3,0 --growth'" in shown
+    assert "gm-rerun" not in kernel.run("%gpus 3 --force").html  # an option that a page has not
+
+
 def test_a_restart_is_logged(kernel: Kernel, tmp_path: Path) -> None:
     log = tmp_path / "log"
     kernel.run(
@@ -185,4 +193,5 @@ def test_nobody_restarts_a_kernel_that_nbclient_runs(native: Path, sockets: str,
     said = refused[0]["data"]["text/plain"]
     assert "To use only GPU 3, run the notebook again. Before CUDA starts: %gpus 3" in said
     assert "--restart" not in said  # nobody would do it
+    assert "gm-rerun" not in refused[0]["data"]["text/html"]
     assert clicked[0]["text"].startswith("--restart does not work here")

@@ -3,6 +3,7 @@
 // loaded gpu_magic, it shows the server's data (machine.js).
 import { afterCells, findChoice, findComm, openPanel } from "./connection.js";
 import { listRunning, Machine, MachineChip, MachineTable } from "./machine.js";
+import { Rerun } from "./rerun.js";
 
 // Only after such cells is the kernel asked for gpu_magic.
 const MENTIONS =
@@ -56,7 +57,8 @@ function putInSight({ shell }, statusBar, chip) {
 
 // The chip and the panel of one notebook.
 class Chip {
-  constructor(app, notebook, item, Beside, { machine, showDialog, Dialog }) {
+  constructor(app, notebook, item, Beside, { machine, ...modules }) {
+    const { showDialog, Dialog } = modules;
     this.app = app;
     this.machine = machine;
     this.confirm = async (title, body) => {
@@ -66,6 +68,7 @@ class Chip {
     this.notebook = notebook;
     this.Beside = Beside;
     this.session = notebook.sessionContext;
+    this.rerun = new Rerun(app, this, /** @type {any} */ (modules));
     this.isDisposed = false;
     /** @type {{ dispose(): void } | undefined} */
     this.place = undefined; // in the status bar or the toolbar
@@ -103,6 +106,7 @@ class Chip {
     this.leave();
     this.hideMachine();
     this.panel = panel;
+    this.rerun.follow(panel.model);
     this.endChip = panel.chip({ el: this.item.node, open: () => this.open() });
     if (this.beside) this.fill();
   }
@@ -171,6 +175,7 @@ class Chip {
       beside.title.closable = true;
       beside.addClass("gm-beside");
       beside.disposed.connect(() => this.forget());
+      this.rerun.listen(beside.node);
       this.beside = beside;
       this.fill();
       if (shell.mode) shell.add(beside, "main", { mode: "split-right", ref: this.notebook.id });

@@ -11,7 +11,7 @@
     "@jupyterlab/statusbar": ["IStatusBar"],
     "@jupyterlab/running": ["IRunningSessionManagers"],
     "@jupyterlab/services": ["ServerConnection"],
-    "@jupyterlab/apputils": ["Dialog", "showDialog"],
+    "@jupyterlab/apputils": ["Dialog", "Notification", "showDialog"],
     "@jupyterlab/ui-components": ["notebookIcon"],
   };
   let shared; // the application's own modules: a factory by name and version
