@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import time
@@ -15,7 +14,7 @@ from ipykernel.kernelapp import IPKernelApp
 
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.apply import apply, resume
-from gpu_magic.gpus.choose import choose, wait_for
+from gpu_magic.gpus.choose import choose
 from gpu_magic.gpus.options import Options
 from gpu_magic.option_table import CHOICE
 from gpu_magic.process.session import current
@@ -135,12 +134,12 @@ def test_an_earlier_choice_does_not_stop_the_run_after_a_restart_once_cuda_has_s
     assert "Too late" in str(typed("%gpus 2,0 --strict").error)
 
 
-def test_python_keeps_the_choice_of_a_restart_as_the_magic_does(file: Path) -> None:
+def test_python_keeps_the_choice_of_a_restart_as_the_magic_does(file: Path, typed: Typed) -> None:
     file.write_text(saved(request="0", replaces=["2,0", "auto:1"]))
     resume(file)
     os.environ["CUDA_VISIBLE_DEVICES"] = "3"  # the notebook's own line, above
     assert str(choose([2, 0])) == KEPT
-    assert asyncio.run(wait_for(1)).instead_of == "auto:1"
+    assert typed("import gpu_magic\n(await gpu_magic.wait_for(1)).instead_of").value == "auto:1"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
 
 
