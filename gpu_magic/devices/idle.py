@@ -1,14 +1,17 @@
-"""How long processes have been idle: no cell runs, and no work of the process or its descendants on a GPU."""
+"""How long processes have been idle: no cell and no work of the process or its descendants on a GPU since.
+
+The table, the panel, the status bar, the claims, `gpu-magic ps` and the server's culling share this meaning.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpu_magic.devices.model import UNKNOWN, Unknown
-from gpu_magic.devices.processes import ancestors_of, parent_of
+from gpu_magic.devices.processes import lineage_of, parent_of, session_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +47,7 @@ class Idleness:
 
         A process with cells has been idle since its last cell, or since later work on a GPU that was seen, of
         itself or a descendant. Another process has been idle for as long as it was seen to rest. UNKNOWN: it
-        may be working.
+        may be working, or it is a kernel whose cells are unknown.
 
         Parameters
         ----------
@@ -88,19 +91,20 @@ def _work(
     machine: Inventory, cells: Mapping[int, int]
 ) -> tuple[dict[_Key, list[bool | Unknown]], dict[int, list[bool | Unknown]]]:
     """Return whether each process works, GPU by GPU, and whether each with cells or a descendant does."""
-    parent = cache(parent_of)  # many processes have the same ancestors
+    lineage = partial(lineage_of, parent=cache(parent_of), session=cache(session_of))  # many share ancestors
     alone: dict[_Key, list[bool | Unknown]] = {}
     works: dict[int, list[bool | Unknown]] = {pid: [] for pid in cells}
     for pid in [pid for pid, seconds in cells.items() if seconds == 0]:
-        for ancestor in cells.keys() & set(ancestors_of(pid, parent)):  # a program that has started a kernel
+        for ancestor in cells.keys() & set(lineage(pid)):  # a program that has started a kernel
             works[ancestor].append(True)
     for status in _statuses(machine):
         families: dict[int, list[GpuProcess]] = {}
         users = status.users
         for one in () if users is UNKNOWN else users:
-            alone.setdefault((_key(one), one.started), []).append(is_working([one], status))
+            if not one.is_kernel:
+                alone.setdefault((_key(one), one.started), []).append(is_working([one], status))
             if cells and one.is_seen:
-                for pid in cells.keys() & {one.pid, *ancestors_of(one.pid, parent)}:
+                for pid in cells.keys() & set(lineage(one.pid)):
                     families.setdefault(pid, []).append(one)
         for pid, family in families.items():
             works[pid].append(is_working(family, status))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpu_magic.devices.problems import GpuProblem, Problem
 
 __all__ = [
+    "IDLE_FROM",
     "KERNEL",
     "MARIMO",
     "UNKNOWN",
@@ -51,7 +52,7 @@ __all__ = [
 # container hides the process.
 _IDLE_MEMORY = 3 << 29  # bytes: 1.5 GiB
 _IDLE_UTILIZATION = 10  # percent
-_IDLE_FROM = 600  # seconds. Reading an output or getting a coffee is not idleness
+IDLE_FROM = 600  # seconds. Reading an output or getting a coffee is not idleness
 # The process that serves all MPS clients on a GPU. The driver also lists the clients (nvidia-smi's type M+C),
 # except on GPUs older than Volta, where the server holds their memory (CUDA MPS, "nvidia-cuda-mps-server").
 _MPS_SERVER = "nvidia-cuda-mps-server"
@@ -132,7 +133,7 @@ class Claim(NamedTuple):
 
 def idle_text(idle: int | Unknown) -> str:
     """Return `idle 9 h`. Empty under ten minutes, or if unknown."""
-    return "" if idle is UNKNOWN or idle < _IDLE_FROM else f"idle {age_text(idle)}"
+    return "" if idle is UNKNOWN or idle < IDLE_FROM else f"idle {age_text(idle)}"
 
 
 class JupyterKernel(NamedTuple):

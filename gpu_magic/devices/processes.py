@@ -49,6 +49,7 @@ __all__ = [
     "descends_from",
     "ended_text",
     "is_this_process",
+    "lineage_of",
     "name_text",
     "notebook_path",
     "owner_name",
@@ -57,6 +58,7 @@ __all__ = [
     "program_text",
     "read_process",
     "read_python_line",
+    "session_of",
     "start_of",
     "starter_has_ended",
     "with_each",
@@ -419,6 +421,12 @@ def parent_of(pid: int) -> int:
     return 0 if parent is UNKNOWN else parent
 
 
+def session_of(pid: int) -> int:
+    """Return the PID of the leader of a process's session. 0 if it cannot be seen."""
+    session = _stat_of(pid, 3)
+    return 0 if session is UNKNOWN else session
+
+
 def _stat_of(pid: int, field: int) -> int | Unknown:
     """Return a number of /proc/PID/stat, by its place after the name. UNKNOWN if there is none."""
     try:
@@ -435,6 +443,19 @@ def ancestors_of(pid: int, parent: Callable[[int], int] = parent_of) -> Iterator
         if not pid:
             return
         yield pid
+
+
+def lineage_of(
+    pid: int, parent: Callable[[int], int] = parent_of, session: Callable[[int], int] = session_of
+) -> Iterator[int]:
+    """Yield the PIDs of a process, its ancestors, and the leaders of their sessions.
+
+    A process that a shell started in the background loses its ancestors when the shell ends. Its session
+    stays, and servers start each kernel in a session of its own.
+    """
+    for one in (pid, *ancestors_of(pid, parent)):
+        yield one
+        yield session(one)
 
 
 def has_children() -> bool:

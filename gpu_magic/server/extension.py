@@ -23,10 +23,10 @@ from tornado import web
 from gpu_magic.claims.held import Claims
 from gpu_magic.devices.idle import can_work, is_working, with_idle
 from gpu_magic.devices.machine_reader import MachineReader
-from gpu_magic.devices.model import UNKNOWN, Inventory, Unknown, sum_of
+from gpu_magic.devices.model import IDLE_FROM, UNKNOWN, Inventory, Unknown, sum_of
 from gpu_magic.devices.notebooks import with_notebooks
 from gpu_magic.devices.problems import Cause, Problem
-from gpu_magic.devices.processes import descends_from, notebook_path
+from gpu_magic.devices.processes import lineage_of, notebook_path
 from gpu_magic.errors import SimulationError
 from gpu_magic.gpus.table import rows
 from gpu_magic.interrupts import in_background
@@ -117,11 +117,12 @@ class Reading:
         -------
         dict
             `problem`: why no GPU can be read, or empty; `simulated`: the profile of a simulated machine, or
-            empty; `gpus`: for each GPU and MIG instance `label`, `typed` (after `%gpus`), `name`, `used` and
-            `total` (bytes), `utilization` (percent), `is_free`, `is_split` (by MIG), `users` (a line each),
-            and `kernels`: for each of these kernels that uses or claims the device, by id, `memory` (bytes,
-            with its descendants), `is_working` (on this device, now), and `idle` (whole seconds, see
-            `Idleness`). An unknown figure is None.
+            empty; `idle_from`: the seconds from which on a kernel is shown as idle; `gpus`: for each GPU and
+            MIG instance `label`, `typed` (after `%gpus`), `name`, `used` and `total` (bytes), `utilization`
+            (percent), `is_free`, `is_split` (by MIG), `users` (a line each), and `kernels`: for each of these
+            kernels that uses or claims the device, by id, `memory` (bytes, with its descendants),
+            `is_working` (on this device, now), and `idle` (whole seconds, see `Idleness`). An unknown figure
+            is None.
 
         """
         with in_background():
@@ -157,7 +158,12 @@ class Reading:
             }
             for row in shown
         ]
-        return {"problem": str(machine.problem or ""), "simulated": machine.simulated, "gpus": gpus}
+        return {
+            "problem": str(machine.problem or ""),
+            "simulated": machine.simulated,
+            "idle_from": IDLE_FROM,
+            "gpus": gpus,
+        }
 
 
 def _as_anybodys(device: Any) -> Any:
@@ -196,7 +202,7 @@ def _is_part(process: GpuProcess, pid: int) -> bool | Unknown:
     """Return whether a process is a kernel or its descendant. In a container, each process can be."""
     if process.is_this_process is UNKNOWN:
         return UNKNOWN
-    return process.is_same_user is True and (process.pid == pid or descends_from(process.pid, (pid,)))
+    return process.is_same_user is True and pid in lineage_of(process.pid)
 
 
 def _known(figure: Any) -> Any:

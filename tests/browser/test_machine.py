@@ -154,6 +154,9 @@ def test_an_idle_kernel_is_listed_and_can_be_shut_down_after_a_question(lab: Lab
         )
         expect(row.get_by_role("button", name="Shut down")).to_have_count(0)
         expect(running.filter(has_text=", idle")).to_have_count(0)
+    for idle in (7200, 0):  # 0: its child trains
+        report(other.page, kernel, idle=idle)
+        expect(other.chip).to_have_text(f"GPU 2 · 31/80 GiB{'idle 2 h' * (idle > 0)}")
     report(page, kernel, is_working=False, idle=7200)
     row.get_by_role("button", name=f"Shut down {name}").click()
     dialog = page.locator(".jp-Dialog")
@@ -193,7 +196,8 @@ def test_all_kernels_that_have_memory_are_shut_down_at_once_and_no_others(lab: L
     resting = {"is_working": False, "idle": 7200}
     claimed["kernels"] = {sleeper: resting | {"memory": GIB}, claimer: resting | {"memory": 0, "idle": 60}}
     page.route(
-        "**/gpu_magic/gpus*", lambda route: route.fulfill(json={"gpus": [gpu, claimed], "simulated": ""})
+        "**/gpu_magic/gpus*",
+        lambda route: route.fulfill(json={"gpus": [gpu, claimed], "simulated": "", "idle_from": 600}),
     )
     page.evaluate("jupyterapp.shell.activateById('jp-running-sessions')")
     listed = page.locator("#jp-running-sessions .jp-RunningSessions-item")
@@ -239,7 +243,10 @@ def test_many_gpus_and_hostile_names_fit_into_a_narrow_page(lab: Lab, look: dict
         },
     }
     gpus = [{"label": f"GPU {n}", "typed": str(n), **figures, **who} for n in range(16)]
-    page.route("**/gpu_magic/gpus*", lambda route: route.fulfill(json={"gpus": gpus, "simulated": MARKUP}))
+    page.route(
+        "**/gpu_magic/gpus*",
+        lambda route: route.fulfill(json={"gpus": gpus, "simulated": MARKUP, "idle_from": 600}),
+    )
     expect(notebook.chip).to_contain_text("16 GPUs · 496/1280 GiB · SIMULATED")
     notebook.chip.click()
     table = page.locator(".gm-machine")

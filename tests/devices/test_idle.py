@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import pytest
 
 from gpu_magic.devices.idle import Idleness
 from gpu_magic.devices.model import UNKNOWN, Claim, Gpu, GpuProcess, GpuStatus, Inventory, Unknown, idle_text
-from gpu_magic.devices.processes import ProcessNames
+from gpu_magic.devices.processes import ProcessNames, parent_of
 from gpu_magic.testing import simulate
 
 if TYPE_CHECKING:
@@ -104,6 +105,46 @@ def test_a_thread_that_works_after_the_last_cell_is_no_rest() -> None:
     assert idle_of(watch.note(machine(KERNEL, claims=claims), 10), 12) == [10]
 
 
+def test_a_kernel_whose_cells_nobody_tells_of_is_never_idle() -> None:
+    """A cell can run on the CPU for hours."""
+    watch = Idleness()
+    for at in range(0, HOUR, 10):
+        look = watch.note(machine(TRAIN, KERNEL), at)
+    assert idle_of(look, 12) == [UNKNOWN]
+    assert idle_of(look) == [HOUR - 10]  # a script has no cells
+    assert Idleness().look(machine(KERNEL), 0, {12: 9 * HOUR})[12, True] == 9 * HOUR  # its server tells
+
+
+STARTS_AN_ORPHAN = """
+import subprocess, sys
+print(subprocess.check_output("sleep 600 >/dev/null & echo $!", shell=True, text=True), end="", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def orphan() -> Iterator[tuple[int, int]]:
+    """Return the numbers of a kernel and of what a shell has started for it, which has ended."""
+    kernel = [sys.executable, "-c", STARTS_AN_ORPHAN]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(kernel, stdin=pipe, stdout=pipe, start_new_session=True) as one:
+        assert one.stdout is not None
+        number = int(one.stdout.readline())
+        yield one.pid, number
+        os.kill(number, signal.SIGKILL)
+        one.communicate()
+
+
+def test_what_the_kernel_started_in_the_background_is_its_own(orphan: tuple[int, int]) -> None:
+    kernel, number = orphan
+    assert parent_of(number) != kernel
+    train = GpuProcess(number, "train.py", "maria", 21 << 30, work=90, started=7)
+    look = Idleness().note(machine(train, claims=claimed(9 * HOUR, kernel)), 0)
+    assert look[0].status.claims[0].idle == 0
+    look = Idleness().note(machine(train._replace(work=0), claims=claimed(9 * HOUR, kernel)), 0)
+    assert look[0].status.claims[0].idle == 9 * HOUR
+
+
 def test_work_of_a_child_is_no_rest_of_the_kernel(child: int) -> None:
     """The child is on another GPU than the one that the kernel has claimed."""
     train = GpuProcess(child, "train.py", "maria", 21 << 30, work=90, started=7)
@@ -177,7 +218,6 @@ def test_a_claim_from_a_container_speaks_for_itself_unless_a_process_works() -> 
     claims = claimed(HOUR, UNKNOWN)
     look = Idleness().note(machine(KERNEL, claims=claims), 0)
     assert look[0].status.claims[0].idle == HOUR
-    assert idle_of(look, 12) == [0]
     look = Idleness().note(machine(KERNEL._replace(work=5), claims=claims), 0)
     assert look[0].status.claims[0].idle is UNKNOWN
 

@@ -3,7 +3,6 @@
 const EVERY = 5000; // milliseconds between two readings, for chips
 const OPEN = 1000; // the same while a table is open
 const SELDOM = 300000; // the same without GPUs; a driver can start later, and users can log in again
-const IDLE = 600; // seconds after which a kernel is called idle
 
 // Names on this machine can contain any characters, so they are set as text and never as markup.
 function make(tag, className = "", text = "") {
@@ -28,9 +27,10 @@ function together(gpus) {
 
 const memory = ({ used, total }) => `${gib(used)}/${gib(total)} GiB`;
 
+// As `age_text` of gpu_magic.text.
 function age(seconds) {
-  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
-  return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  return seconds < 172800 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86400)} days`;
 }
 
 // Asks the server while the page is visible and a viewer is in sight, and calls these viewers.
@@ -41,6 +41,7 @@ export class Machine {
     this.settings = app.serviceManager.serverSettings;
     this.gpus = []; // empty: the server sees none, or lacks the extension
     this.simulated = "";
+    this.idleFrom = Infinity; // seconds from which on a kernel is called idle
     this.viewers = new Map(); // of those in sight, functions called after each reading; true: for a table
     this.isGone = false;
     document.addEventListener("visibilitychange", () => this.ask());
@@ -75,10 +76,11 @@ export class Machine {
         this.settings,
       );
       this.isGone = answer.status === 404; // the server lacks the extension
-      const { gpus, simulated } = answer.ok ? await answer.json() : { gpus: [], simulated: "" };
+      const { gpus, simulated, idle_from } = answer.ok ? await answer.json() : { gpus: [], simulated: "" };
       if (!gpus.length) wait = SELDOM;
       this.gpus = gpus;
       this.simulated = simulated;
+      this.idleFrom = idle_from;
     } catch {
       this.gpus = []; // JupyterLab reports that the server has ended
     }
@@ -104,7 +106,7 @@ export class Machine {
       const sizes = gpus.map((gpu) => gpu.kernels[id].memory);
       const bytes = sizes.includes(null) ? null : sizes.reduce((all, size) => all + size, 0);
       const seconds = gpus[0].kernels[id].idle; // null: unknown; the same for all its GPUs
-      const idle = seconds >= IDLE ? seconds : 0;
+      const idle = seconds >= this.idleFrom ? seconds : 0;
       const session = named.get(id);
       const name = printable(session?.path ?? session?.name ?? models.get(id)?.name ?? id);
       found.push({
