@@ -10,7 +10,7 @@ from gpu_magic.devices.idle import Idleness
 from gpu_magic.devices.model import Claim, Gpu, GpuProcess, GpuStatus, Inventory
 from gpu_magic.gpus.table import Gpus, rows
 from gpu_magic.panel.machine import detail_of
-from gpu_magic.server.extension import Kernel, Reading
+from gpu_magic.server.reading import Kernel, Reading
 from gpu_magic.testing import simulate
 from tests.claims.holders import stranger
 

@@ -95,7 +95,7 @@ def _work(
     alone: dict[_Key, list[bool | Unknown]] = {}
     works: dict[int, list[bool | Unknown]] = {pid: [] for pid in cells}
     for pid in [pid for pid, seconds in cells.items() if seconds == 0]:
-        for ancestor in cells.keys() & set(lineage(pid)):  # a program that has started a kernel
+        for ancestor in cells.keys() & set(lineage(pid)) - {pid}:  # a program that has started a kernel
             works[ancestor].append(True)
     for status in _statuses(machine):
         families: dict[int, list[GpuProcess]] = {}

@@ -16,7 +16,7 @@ from jupyter_server.services.kernels.kernelmanager import ServerKernelManager
 
 from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.devices.simulated.machine import SimulatedProcess
-from gpu_magic.server.extension import Kernel, Reading, seconds_since_cell
+from gpu_magic.server.reading import Kernel, Reading, seconds_since_cell
 from gpu_magic.testing import simulate
 from tests.claims.holders import stranger
 from tests.conftest import LIMIT
