@@ -2,6 +2,7 @@
 // their content. This file follows the notebook's kernels and provides the places. For a kernel that has not
 // loaded gpu_magic, it shows the server's data (machine.js).
 import { afterCells, findChoice, findComm, openPanel } from "./connection.js";
+import { Culling } from "./culling.js";
 import { listRunning, Machine, MachineChip, MachineTable } from "./machine.js";
 import { Rerun } from "./rerun.js";
 
@@ -26,6 +27,7 @@ export function makePlugin(modules) {
     activate(app, ...found) {
       const statusBar = IStatusBar && found.shift();
       const machine = new Machine(app, modules);
+      new Culling(app, modules);
       if (found[0]) listRunning(machine, found[0], modules);
       app.docRegistry.addWidgetExtension("Notebook", {
         createNew(notebook) {

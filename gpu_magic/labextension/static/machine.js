@@ -16,13 +16,26 @@ function make(tag, className = "", text = "") {
 const printable = (text) => text.replace(/[\p{C}\p{Z}]/gu, (one) => (one === " " ? one : "\ufffd"));
 
 // Without the unit, which appears once after used and total, as in the table of %gpus.
-const gib = (bytes) => (bytes === null ? "?" : (bytes / 2 ** 30).toFixed(bytes < 9.95 * 2 ** 30 ? 1 : 0));
+export const gib = (bytes) => (bytes === null ? "?" : (bytes / 2 ** 30).toFixed(bytes < 9.95 * 2 ** 30 ? 1 : 0));
 const MOST_NAMED = 4; // GPUs that the chip names one by one
 
 // The memory of some GPUs in total; null if a figure is unknown.
 function together(gpus) {
   const add = (key) => gpus.reduce((all, gpu) => (all === null || gpu[key] === null ? null : all + gpu[key]), 0);
   return { used: add("used"), total: add("total") };
+}
+
+const find = (found, is) => [...found].find(is);
+
+function sessionOf({ serviceManager }, kernel) {
+  return find(serviceManager.sessions.running(), (session) => session.kernel?.id === kernel);
+}
+
+// A kernel's notebook or console.
+export function nameOf(app, kernel) {
+  const session = sessionOf(app, kernel);
+  const model = find(app.serviceManager.kernels.running(), ({ id }) => id === kernel);
+  return printable(session?.path ?? session?.name ?? model?.name ?? kernel);
 }
 
 const memory = ({ used, total }) => `${gib(used)}/${gib(total)} GiB`;
@@ -97,9 +110,6 @@ export class Machine {
   // This server's kernels on GPUs, the longest idle first: with bytes (null: unknown), GPUs, notebook, idle
   // seconds (0: not idle), and whether a cell or a task runs. `gpu.kernels` has what each does on a GPU.
   kernels() {
-    const { kernels, sessions } = this.app.serviceManager;
-    const models = new Map([...kernels.running()].map((model) => [model.id, model]));
-    const named = new Map([...sessions.running()].map((session) => [session.kernel?.id, session]));
     const found = [];
     for (const id of new Set(this.gpus.flatMap((gpu) => Object.keys(gpu.kernels)))) {
       const gpus = this.of(id);
@@ -107,8 +117,6 @@ export class Machine {
       const bytes = sizes.includes(null) ? null : sizes.reduce((all, size) => all + size, 0);
       const seconds = gpus[0].kernels[id].idle; // null: unknown; the same for all its GPUs
       const idle = seconds >= this.idleFrom ? seconds : 0;
-      const session = named.get(id);
-      const name = printable(session?.path ?? session?.name ?? models.get(id)?.name ?? id);
       found.push({
         id,
         gpus,
@@ -116,8 +124,8 @@ export class Machine {
         hasMemory: sizes.some((size) => size > 0),
         idle,
         isBusy: seconds === 0,
-        session,
-        name,
+        session: sessionOf(this.app, id),
+        name: nameOf(this.app, id),
       });
     }
     return found.sort((one, other) => other.idle - one.idle);

@@ -10,6 +10,7 @@
     "@lumino/signaling": ["Signal"],
     "@jupyterlab/statusbar": ["IStatusBar"],
     "@jupyterlab/running": ["IRunningSessionManagers"],
+    "@jupyterlab/coreutils": ["PageConfig"],
     "@jupyterlab/services": ["ServerConnection"],
     "@jupyterlab/apputils": ["Dialog", "Notification", "showDialog"],
     "@jupyterlab/ui-components": ["notebookIcon"],

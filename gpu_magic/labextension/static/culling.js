@@ -1,0 +1,79 @@
+// Warns of kernels that the server will shut down, or ask to park, because they hold GPU memory idle: see
+// server/culler.py. JupyterLab shows at most 140 characters of a notification.
+import { gib, nameOf } from "./machine.js";
+
+const LONGEST_NAME = 32;
+const MOST_NAMED = 2; // GPUs
+
+export class Culling {
+  constructor(app, { PageConfig, ServerConnection, Notification }) {
+    this.app = app;
+    this.notify = Notification;
+    this.request = ServerConnection.makeRequest;
+    this.settings = app.serviceManager.serverSettings;
+    this.shown = new Map(); // by kernel: the notification's id, and the kernel's name
+    // Only a server that culls kernels gives the seconds between two questions.
+    this.wait = 1000 * Number(PageConfig?.getOption("gpuMagicCulling"));
+    if (!this.wait || !Notification) return;
+    document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && this.ask());
+    this.ask();
+  }
+
+  // Also while the page is hidden, so that the user finds the warning, or what has happened.
+  async ask() {
+    clearTimeout(this.timer);
+    try {
+      const answer = await this.send("?no_track_activity=1", { cache: "no-store" });
+      if (answer.ok) this.show(await answer.json());
+    } catch {
+      // JupyterLab reports that the server has ended.
+    }
+    clearTimeout(this.timer); // of a question that was asked meanwhile
+    this.timer = setTimeout(() => this.ask(), this.wait);
+  }
+
+  send(query, how) {
+    return this.request(`${this.settings.baseUrl}gpu_magic/culling${query}`, how, this.settings);
+  }
+
+  show({ kernels, ended, parks, after }) {
+    for (const [kernel, { id, name }] of this.shown) {
+      if (kernel in kernels) continue;
+      this.shown.delete(kernel);
+      if (ended.includes(kernel)) {
+        const message = `${name} was shut down, because it held GPU memory and was idle for ${after}.`;
+        this.notify.update({ id, message, type: "info", actions: [], autoClose: false });
+      } else {
+        this.notify.dismiss(id); // it is in use again, was kept in another page, or has been asked to park
+      }
+    }
+    for (const [kernel, facts] of Object.entries(kernels)) {
+      if (this.shown.has(kernel)) continue;
+      const whole = nameOf(this.app, kernel).replace(/^.*\//, "");
+      const name = whole.length > LONGEST_NAME ? `${whole.slice(0, LONGEST_NAME - 1)}…` : whole;
+      const id = this.notify.warning(this.text(name, facts, parks), {
+        autoClose: false,
+        actions: [
+          {
+            label: `Keep for ${after}`,
+            caption: "Start the time again",
+            callback: () => this.keep(kernel),
+          },
+        ],
+      });
+      this.shown.set(kernel, { id, name });
+    }
+  }
+
+  text(name, { memory, gpus, left }, parks) {
+    const where = gpus.length > MOST_NAMED ? `${gpus.length} GPUs` : gpus.join(", ");
+    const at = new Date(Date.now() + 1000 * left).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+    const what = parks ? "it is asked to park its variables" : "its kernel is shut down and its variables are lost";
+    return `${name} is idle with ${gib(memory)} GiB on ${where}. At ${at} ${what}.`;
+  }
+
+  async keep(kernel) {
+    const answer = await this.send("", { method: "POST", body: JSON.stringify({ kernel }) });
+    if (!answer.ok) this.notify.error("The kernel could not be kept. Run a cell to keep it.", { autoClose: false });
+  }
+}
