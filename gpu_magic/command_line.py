@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import gpu_magic
-from gpu_magic.devices.model import record_of
+from gpu_magic.devices.model import IDLE_FROM, record_of
 from gpu_magic.errors import ChoiceError, CommandFailed, GpuMagicError, NotFreeError
 from gpu_magic.gpus.table import problem_text
 from gpu_magic.option_table import OPTIONS, help_lines
@@ -34,6 +34,7 @@ __all__ = ["ACTIONS", "EXAMPLES", "main"]
 ACTIONS = {
     "": ("", "show the GPUs and who uses them; exit status 1 if no GPU can be read"),
     "launch": (" -- COMMAND", "run a command on GPUs"),
+    "ps": ("", "list the processes of all users that hold GPU memory idle"),
     "doctor": ("", "show what is wrong with the GPU set-up; exit status 1 if something is"),
     "kernel install": ("", "add a Jupyter kernel that starts with GPUs"),
     "kernel list": ("", "list the added kernels, and which of them cannot start"),
@@ -45,6 +46,7 @@ EXAMPLES = {
     "gpu-magic launch --gpus auto:2 -- torchrun train.py": "one process per GPU, on two free GPUs",
     "gpu-magic launch --gpus 2,0 -- python train.py": "one process, whose cuda:0 is GPU 2",
     "gpu-magic launch --gpus auto --wait 2h -- ./train.sh": "wait for a free GPU, then start",
+    "gpu-magic ps --idle 4h": "who holds GPU memory, and has not used it for four hours",
     "gpu-magic doctor": "show what is wrong with the GPU set-up",
     "gpu-magic kernel install": "add a Jupyter kernel that starts with a free GPU",
 }
@@ -148,6 +150,21 @@ def _show(words: Sequence[str]) -> int:
         print(f"gpu-magic: {problem or found.limitation}", file=sys.stderr)
     print(_json(found.to_dict()["gpus"], indent=2) if options.json else found, flush=True)
     return 1 if problem and not found.devices else 0
+
+
+def _list_idle(words: Sequence[str]) -> int:
+    """Print the processes that hold GPU memory idle. Return the exit status: 1 if none can be read."""
+    from gpu_magic.gpus.options import read_seconds
+    from gpu_magic.process.session import current
+    from gpu_magic.processes.idle import find_idle
+
+    options = _read("ps", words)
+    found = find_idle(current(), read_seconds(options.idle) if options.idle else IDLE_FROM)
+    if found.problem:
+        print(f"gpu-magic: {found.problem}", file=sys.stderr)
+        return 1
+    print(json.dumps(found.to_dict(), indent=2) if options.json else found, flush=True)
+    return 0
 
 
 def _doctor(words: Sequence[str]) -> int:
@@ -315,6 +332,7 @@ def _start(task: Task) -> None:
 _RUN: dict[str, Callable[[Sequence[str]], int]] = {
     "": _show,
     "launch": _launch,
+    "ps": _list_idle,
     "doctor": _doctor,
     "kernel install": _install_kernel,
     "kernel list": _list_kernels,

@@ -320,6 +320,12 @@ _TABLE: dict[str, list[Option]] = {
             "first print a line of JSON: the picked GPUs, or why nothing was started and when to try again",
         ),
     ],
+    "gpu-magic ps": [
+        Option(
+            "--idle", TIME, "those that have been idle for at least this long; by default 10 minutes", "4h"
+        ),
+        _JSON,
+    ],
     "gpu-magic doctor": [Option("--report", FLAG, "text for an issue, without names and paths"), _JSON],
     "gpu-magic kernel install": [
         Option("--gpus", LIST, "GPUs, as typed after `%gpus`; by default a free GPU", "2,0"),

@@ -32,6 +32,7 @@ NOT_RUN = {
     "docs/how-to/amd.md": 2,
     "docs/how-to/cluster.md": 2,
     "docs/how-to/colab.md": 1,
+    "docs/how-to/idle-gpus.md": 3,
     "docs/how-to/jupyterhub.md": 1,
     "docs/how-to/kernels.md": 4,
     "docs/how-to/launching.md": 2,
