@@ -103,9 +103,8 @@ def _work(
         for one in () if users is UNKNOWN else users:
             if not one.is_kernel:
                 alone.setdefault((_key(one), one.started), []).append(is_working([one], status))
-            if cells and one.is_seen:
-                for pid in cells.keys() & set(lineage(one.pid)):
-                    families.setdefault(pid, []).append(one)
+            for pid in cells.keys() & set(lineage(one.pid) if cells and one.is_seen else ()):
+                families.setdefault(pid, []).append(one)
         for pid, family in families.items():
             works[pid].append(is_working(family, status))
         for claim in status.claims:
