@@ -8,9 +8,11 @@ of other users are not trusted: gpu_magic follows no link and writes to no file 
 Each claim is a locked file. The file system knows its owner. The first line is the UUID of the device. The
 next lines are as the owner wrote them: the name of the notebook, what a place in line waits for, and the PID
 namespace of the process (its inode) with the host name. The mode of one file of each process, and of each
-launched command, shows whether a cell or the command runs. The last change of the mode (st_ctime) is the only
-time that the owner cannot set. The time of writing (st_mtime) is set to the time of the claim. Readers use it
-if it is plausible. If a notebook is renamed, a new file replaces that of its claim.
+launched command, shows whether a cell or the command runs. A bit of the mode of each claim shows that the
+process is parked: its variables are in the host's memory, so others can use the device. The last change of
+the mode (st_ctime) is the only time that the owner cannot set. The time of writing (st_mtime) is set to the
+time of the claim. Readers use it if it is plausible. If a notebook is renamed, a new file replaces that of
+its claim.
 
 A place in line is such a file with PLACE for the UUID. The file never changes, so its st_ctime gives the
 order of arrival.
@@ -67,6 +69,7 @@ _MOST = 1024  # files read for each user, so that no user can hide other users' 
 # By whether a cell or a command runs. None: the process has no cells, or its version does not publish it.
 _MODES = {None: 0o644, False: 0o744, True: 0o754}
 _HAS_CELLS, _IN_CELL = stat.S_IXUSR, stat.S_IXGRP
+_IS_PARKED = stat.S_IXOTH  # which older versions neither set nor read
 _FLOCK = struct.Struct("hhqqi4x")  # on 64-bit Linux: type, whence, start, length, process
 
 # The names of other users' files beyond `_MOST`, which are not looked at again. Names cannot be foreseen, so
@@ -195,6 +198,7 @@ class OwnFile:
     def __init__(self, what: str, since: float | None = None) -> None:
         self.since = time.time() if since is None else since
         self.notebook = ""  # as it was published
+        self.is_parked = False  # as it is published
         self._what, self._name = what, f"{what}.{os.urandom(8).hex()}"
         self._folder = ""
         self._descriptor: int | None = None
@@ -247,10 +251,11 @@ class OwnFile:
             os.close(file)
         _own_inodes.discard(self._inode)
 
-    def publish_activity(self, is_at_work: bool | None) -> None:
-        """Publish that a cell has begun or ended now."""
+    def publish_activity(self, is_at_work: bool | None, *, is_parked: bool) -> None:
+        """Publish that a cell has begun or ended now, and whether the process is parked."""
         if (file := self._opened()) is not None:
-            os.fchmod(file, _MODES[is_at_work])
+            os.fchmod(file, _MODES[is_at_work] | _IS_PARKED * is_parked)
+            self.is_parked = is_parked
 
     def _opened(self) -> int | None:
         """Return the descriptor. None if a cell has closed it, or if it now belongs to another file."""
@@ -336,6 +341,7 @@ def _read(folder: int, name: str, what: str) -> Found | None:
         is_same_user and is_seen,
         idle,
         container=shortened(container, LONGEST_NAME),
+        is_parked=bool(found.st_mode & _IS_PARKED),
     )
     return Found(what, claim, (found.st_ctime_ns, name), rest)
 

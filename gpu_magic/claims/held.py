@@ -64,9 +64,11 @@ class Claims:
         purpose: str = "",
         access: Access | None = None,
         is_at_work: Callable[[], bool | None] = lambda: None,
+        is_parked: Callable[[], bool] = lambda: False,
     ) -> None:
         self.are_wanted = True  # c.GpuMagics.claims
         self._is_at_work = is_at_work  # whether a cell or the command runs. None: no cells
+        self.is_parked = is_parked  # whether all that variables held on GPUs is in the host's memory
         self._purpose, self._access = purpose, access or Access()
         self._files: dict[str, OwnFile] = {}  # by the UUID of the device
         weakref.finalize(self, _withdraw, self._files, self._files, self._access)
@@ -113,9 +115,9 @@ class Claims:
     def hold(self, uuids: Iterable[str], *, unclaimed: bool = False, waits: bool = True) -> str:
         """Claim exactly these devices. Return why other users cannot see the claims; empty if they can.
 
-        With `unclaimed`, it raises PickedTwiceError if another process has claimed one of the devices, and
-        the claims stay as before. Each process publishes its claims before it reads those of the others, so
-        two processes cannot miss each other. `waits` is as for `Access.folder`.
+        With `unclaimed`, it raises PickedTwiceError if another process that is not parked has claimed one of
+        the devices, and the claims stay as before. Each process publishes its claims before it reads those of
+        the others, so two processes cannot miss each other. `waits` is as for `Access.folder`.
         """
         with _lock:
             before, wanted, held = self._files.copy(), frozenset(uuids), self.held
@@ -126,7 +128,10 @@ class Claims:
             try:
                 problem = self._publish(made.values(), waits=waits)
                 shared = made if problem is None else {}
-                if unclaimed and not self.others().keys().isdisjoint(made):
+                if unclaimed and any(
+                    uuid in made and not all(claim.is_parked for claim in claims)
+                    for uuid, claims in self.others().items()
+                ):
                     raise PickedTwiceError
                 self._files.update(shared)
                 for uuid in before.keys() - wanted:
@@ -196,13 +201,17 @@ class Claims:
         return lost, problem
 
     def publish_activity(self) -> None:
-        """Publish that a cell has begun or ended, and when.
+        """Publish that a cell has begun or ended, and when, and whether the process is parked.
 
-        Only one file is changed, because this runs around each cell.
+        Only one file is changed unless that is news, because this runs around each cell.
         """
         with _lock:  # another thread can close the file's descriptor, whose number a user's file then gets
-            for file in tuple(self._files.values())[:1]:
-                file.publish_activity(self._is_at_work())
+            is_parked, files = self.is_parked(), tuple(self._files.values())
+            for file in files[:1]:
+                file.publish_activity(self._is_at_work(), is_parked=is_parked)
+            for file in files[1:]:
+                if file.is_parked != is_parked:
+                    file.publish_activity(None, is_parked=is_parked)
 
     def pick_in_turn(self, pick: Callable[[], T], *, waits: bool = True) -> T:
         """Call `pick` while no other process of the machine picks, and return its result.
@@ -223,7 +232,7 @@ class Claims:
         """Yield the claims of other processes, except ancestors of this one, with the UUID of the device.
 
         Of several claims of a process on a device, it yields only the earliest, so that no process fills the
-        tables of all users.
+        tables of all users. It is parked only if all of them are: a command can use the device.
         """
         with suppress(NoFolder, OSError), self._access.folder() as folder:
             found = sorted(read_files(folder), key=lambda one: one.claim.since)
@@ -234,7 +243,9 @@ class Claims:
                 if claim.idle is not UNKNOWN:
                     idle[claim.pid] = min(claim.idle, idle.get(claim.pid, claim.idle))
                 process = (claim.container, claim.notebook) if claim.pid is UNKNOWN else claim.pid
-                first.setdefault((one.what, claim.owner, process), one)
+                earliest = first.setdefault(key := (one.what, claim.owner, process), one)
+                if earliest.claim.is_parked and not claim.is_parked:
+                    first[key] = earliest._replace(claim=earliest.claim._replace(is_parked=False))
             above = set(ancestors_of(os.getpid())) if first else set()
             for uuid, claim, *_ in first.values():
                 if claim.pid is UNKNOWN:

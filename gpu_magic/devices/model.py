@@ -105,6 +105,8 @@ class Claim(NamedTuple):
     waits
         Whether the process waits in line. The process then has no claim yet. Processes that are later in the
         line leave the device to the waiting process for a moment.
+    is_parked
+        Whether the process has moved its variables to the host's memory, so that others can use the device.
 
     """
 
@@ -116,6 +118,7 @@ class Claim(NamedTuple):
     idle: int | Unknown = UNKNOWN
     waits: bool = False
     container: str = ""
+    is_parked: bool = False
 
     def __str__(self) -> str:
         """Return `claimed by maria: train.ipynb, since 14:02`. For this user's: `claimed by you: …`."""
@@ -128,7 +131,7 @@ class Claim(NamedTuple):
             )
             how = f"kept for {waiter}, waiting"
         idle = f", {text}" if (text := idle_text(self.idle)) else ""
-        return printable(f"{how} since {since_text(self.since)}{idle}")
+        return printable(f"{how} since {since_text(self.since)}{idle}{', parked' * self.is_parked}")
 
 
 def idle_text(idle: int | Unknown) -> str:
@@ -265,6 +268,22 @@ class GpuStatus(NamedTuple):
             return UNKNOWN
         answers = {one.is_this_process for one in self.users}
         return False if False in answers or not answers else UNKNOWN if UNKNOWN in answers else True
+
+    @property
+    def active_claims(self) -> tuple[Claim, ...]:
+        """The claims of processes that are not parked."""
+        return tuple(claim for claim in self.claims if not claim.is_parked)
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether only parked processes use and claim it. False if a missing figure could show other use."""
+        if not self.claims or self.active_claims or self.users is UNKNOWN or self.memory_used is UNKNOWN:
+            return False
+        pids = {claim.pid for claim in self.claims}
+        memory = sum_of((True, one.memory) for one in self.users)
+        works = self.utilization is not UNKNOWN and self.utilization >= _IDLE_UTILIZATION
+        is_theirs = all(one.is_seen and one.pid in pids for one in self.users)
+        return is_theirs and not works and memory is not UNKNOWN and self.memory_used - memory <= _IDLE_MEMORY
 
     @property
     def mps_servers(self) -> tuple[GpuProcess, ...]:
@@ -654,7 +673,8 @@ def record_of(device: Device, simulated: str) -> dict[str, Any]:
     about = ("pid", "name", "owner", "memory", "is_this_process")
     if status.processes is not UNKNOWN:
         processes = [_known(one, *about) for one in status.processes]
-    claims = [_known(one, "pid", "owner", "notebook", "since", "idle", "container") for one in status.claims]
+    about_claims = ("pid", "owner", "notebook", "since", "idle", "is_parked", "container")
+    claims = [_known(one, *about_claims) for one in status.claims]
     return {
         "index": gpu.index if gpu else None,
         "vendor": gpu.vendor if gpu else "nvidia",

@@ -37,18 +37,21 @@ class OneInstanceError(ChoiceError):
 
 
 class _Standing(enum.IntEnum):
-    """How good a device is to pick, without regard to claims, the best first."""
+    """How good a device is to pick, the best first. Only the claims of parked processes count here."""
 
     FREE = 0
     UNSURE = 1  # no figure shows use, but one is missing
-    BUSY = 2
-    MEMORY_UNKNOWN = 3
+    PARKED = 2  # nobody uses it but parked processes, which have claimed it
+    BUSY = 3
+    MEMORY_UNKNOWN = 4
 
 
 def _standing(device: Device) -> _Standing:
     if device.status.memory_used is UNKNOWN:
         return _Standing.MEMORY_UNKNOWN
     busy = device.is_busy
+    if device.status.is_parked or (device.status.claims and busy is not True):
+        return _Standing.PARKED
     return _Standing.UNSURE if busy is UNKNOWN else _Standing.BUSY if busy else _Standing.FREE
 
 
@@ -130,10 +133,10 @@ def held_by(device: Device) -> str:
 
 def _claims_text(claims: Iterable[Claim]) -> str:
     """List claims. Those of one user are one claim since the earliest: `a.ipynb and b.ipynb`."""
-    groups: dict[tuple[str, bool, bool, str], list[Claim]] = {}
+    groups: dict[tuple[object, ...], list[Claim]] = {}
     for claim in claims:
-        who = claim.owner, claim.is_same_user, claim.waits, claim.container
-        groups.setdefault(who, []).append(claim)
+        kind = claim.owner, claim.is_same_user, claim.waits, claim.is_parked, claim.container
+        groups.setdefault(kind, []).append(claim)
     texts = []
     for group in groups.values():
         first = min(group, key=lambda claim: claim.since)
@@ -224,8 +227,9 @@ def _why_not(device: Device, options: Options) -> str:
         return "in use by the one process that it allows (Exclusive_Process)"
     if isinstance(device, Gpu) and (why := why_unusable(device)):
         return str(why) if isinstance(why, Unusable) else why.what
-    if device.status.claims:
-        return _claims_text(device.status.claims)
+    # A parked process can come back, so its device is not one that nobody else uses.
+    if claims := device.status.claims if options.only_free else device.status.active_claims:
+        return _claims_text(claims)
     return _why_filtered(device, options)
 
 
@@ -245,6 +249,8 @@ def _why_filtered(device: Device, options: Options) -> str:
 
 def _why_unranked(device: Device, picked: Iterable[Device]) -> str:
     """Return in a few words why a candidate was not picked."""
+    if _standing(device) == _Standing.PARKED:
+        return _claims_text(device.status.claims)
     if device.is_busy is True:
         return _used_by(device)
     if _standing(device) != _Standing.FREE:
@@ -264,10 +270,12 @@ def _why_these(picked: Sequence[Device], free: int, *, is_choice: bool) -> str:
         return f"{listed(unknown)} {verb} not report memory in use, so whether it is free is unknown"
     if all(_standing(device) == _Standing.FREE for device in picked):
         return f"{labels} {'is' if is_one else 'are'} free and unclaimed"
-    if not any(_standing(device) == _Standing.BUSY for device in picked):
+    if all(_standing(device) <= _Standing.UNSURE for device in picked):
         return f"{labels} {'shows' if is_one else 'show'} no use, but not everything is known"
     thing = _kind(picked)
     there = f"Only {counted(free, thing)} {'is' if free == 1 else 'are'}" if free else f"No {thing} is"
+    if parked := [device.label for device in picked if _standing(device) == _Standing.PARKED]:
+        return f"{there} free. {listed(parked)} {'is' if len(parked) == 1 else 'are'} parked"
     these = f"is the unclaimed {thing}" if is_one else f"are the unclaimed {thing}s"
     return f"{there} free" + f": {labels} {these} with the most free memory" * is_choice
 

@@ -46,8 +46,13 @@ def check_room(plans: Sequence[Plan]) -> None:
         )
 
 
-def wait_for_room(plans: Sequence[Plan], seconds: float, on_wait: Callable[[str], object] | None) -> None:
-    """Wait, in turn with all users who wait for GPUs, until the devices have room for the plans."""
+def wait_for_room(
+    plans: Sequence[Plan], seconds: float | None, on_wait: Callable[[str], object] | None
+) -> None:
+    """Wait, in turn with all users who wait for GPUs, until the devices have room for the plans.
+
+    `seconds` is how long. None: without a limit.
+    """
     from gpu_magic.gpus.wait import Wait  # imports asyncio
 
     found = [physical(plan.device, plan.machine) for plan in plans]

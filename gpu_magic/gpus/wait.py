@@ -292,7 +292,8 @@ class Wanted:
     def has(self, device: Device, claim: Claim) -> bool:
         """Return whether a device fits now for the process of a claim."""
         pid, status = claim.pid, device.status
-        if any(pid is UNKNOWN or one.pid != pid for one in status.claims):
+        claims = status.claims if self.only_free else status.active_claims
+        if any(pid is UNKNOWN or one.pid != pid for one in claims):
             return False
         users = () if status.users is UNKNOWN else status.users
         is_its_own = bool(users) and all(one.is_seen and one.pid == pid for one in users)
@@ -338,10 +339,10 @@ class Reservations:
             still = [uuid for uuid in fits if uuid not in reserved]
             if claim.owner in slow or not 0 < count <= len(still):
                 continue
-            still.sort(key=lambda uuid: (not devices[uuid].status.claims, demand[uuid]))
+            still.sort(key=lambda uuid: (not devices[uuid].status.active_claims, demand[uuid]))
             for uuid in still[:count]:
                 reserved[uuid] = claim._replace(waits=True)
-                if not devices[uuid].status.claims:  # else it has the device itself
+                if not devices[uuid].status.active_claims:  # else it has the device itself
                     self._reserved_since.setdefault((uuid, claim.owner), now)
         claims = {uuid: device.status.claims for uuid, device in devices.items()}
         in_reserve = {uuid: (*claims[uuid], claim) for uuid, claim in reserved.items() if uuid in uuids}

@@ -14,6 +14,7 @@ from gpu_magic.objects.physical import LazySnapshot
 from gpu_magic.objects.users import check_unused
 from gpu_magic.objects.walk import Budget, collection_paused
 from gpu_magic.process.parked import Item, known_by, parked, tell_next_cell
+from gpu_magic.process.session import current
 from gpu_magic.public import public
 from gpu_magic.text import listed, size_text
 
@@ -58,7 +59,8 @@ def park(*names: str, dry_run: bool = False) -> Parking:
 
     Ties, views, optimizers and aliases are as after `to_cpu`. Also IPython's outputs move. Then `park`
     collects garbage, and empties the cache of each imported framework. Outside IPython, the variables are
-    those of the module `__main__`.
+    those of the module `__main__`. Without names, the claim of this process says that it is parked, until
+    something is back on a GPU.
 
     Parameters
     ----------
@@ -115,6 +117,9 @@ def park(*names: str, dry_run: bool = False) -> Parking:
             references.clear()
         moving.clear()
     freed = free(shell, before, machine, is_parking=True, also_unfinished=unfinished)
+    if named is None:
+        parked.note_everything(is_everything=True)
+        current().claims.publish_activity()
     tell_next_cell(shell)
     return Parking(sizes, freed.before, freed.after, "\n".join([f"Parked {what}.", *stays, freed.text]))
 

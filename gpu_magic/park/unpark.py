@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
@@ -19,6 +20,7 @@ from gpu_magic.objects.users import check_unused
 from gpu_magic.objects.walk import Budget, collection_paused
 from gpu_magic.park.park import Parking, sized, sizes_in
 from gpu_magic.process.parked import Item, known_by, parked
+from gpu_magic.process.session import current
 from gpu_magic.public import public
 from gpu_magic.text import listed
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from gpu_magic.move.move import Place
     from gpu_magic.move.plan import Moving
 
-__all__ = ["unpark"]
+__all__ = ["bring_back", "unpark"]
 
 
 @public
@@ -70,12 +72,25 @@ def unpark(
         The device does not exist, or a copy failed. Everything is as before.
 
     """
+    seconds = None if wait is None else read_seconds(wait)
+    if seconds is None or dry_run:
+        return bring_back(names, check_room, device=device, dry_run=dry_run)
+    return bring_back(names, partial(wait_for_room, seconds=seconds, on_wait=on_wait), device=device)
+
+
+def bring_back(
+    names: Sequence[str],
+    make_room: Callable[[Sequence[Plan]], object],
+    *,
+    device: str | int | None = None,
+    dry_run: bool = False,
+) -> Parking:
+    """Do what `unpark` does once `make_room` has found that the GPUs have room for the plans, or raises."""
     shell, machine = current_shell(), LazySnapshot()
     places, named = places_here(shell, names, takes_device=True)
     goal = None if device is None else destination(normalize_device(device, device_of), machine)
     if goal is not None and goal.kind == "cpu":
         raise PlacementError("What is parked is on the CPU already. Name a GPU, or no device.")
-    seconds = None if wait is None else read_seconds(wait)
     items = list(parked)
     with collection_paused():
         if named is not None:
@@ -93,10 +108,7 @@ def unpark(
         if not plans:
             text = f"Nothing is parked{' in ' * bool(named)}{listed(named or ())}."
             return Parking({}, {}, {}, text)
-        if seconds is None or dry_run:
-            check_room(plans)
-        else:
-            wait_for_room(plans, seconds, on_wait)
+        make_room(plans)
         sizes, lines = dict[str, int](), list[str]()
         for plan in plans:
             here = sizes_in(plan)
@@ -150,3 +162,5 @@ def _carry_out(
     with defer_interrupts():
         carry_out_all(made(), places)
         parked.replace([item for item in parked if moving.keys().isdisjoint(map(id, item.known_by))])
+        parked.note_everything(is_everything=False)
+        current().claims.publish_activity()

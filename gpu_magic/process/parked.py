@@ -7,6 +7,8 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpu_magic.devices.model import UNKNOWN, Unknown
+from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.target import CPU
 from gpu_magic.text import listed, size_text
 
@@ -54,6 +56,24 @@ class _Lot:
 
     def __init__(self) -> None:
         self._entries: tuple[_Entry, ...] = ()
+        # The bytes that frameworks had on GPUs when all was parked that could be. UNKNOWN: more may be there.
+        self._stayed: int | Unknown = UNKNOWN
+
+    def note_everything(self, *, is_everything: bool) -> None:
+        """Note that all that could leave the GPUs is parked now, or that this is so no more."""
+        self._stayed = _bytes_in_use() if is_everything else UNKNOWN
+
+    def is_everything(self) -> bool:
+        """Return whether all is parked that could leave the GPUs, and nothing new is there.
+
+        This runs around each cell while something is parked. Frameworks that do not count their memory are
+        taken at their word.
+        """
+        if self._stayed is not UNKNOWN:
+            now = UNKNOWN if next(iter(self), None) is None else _bytes_in_use()
+            if now is UNKNOWN or now > self._stayed:
+                self._stayed = UNKNOWN
+        return self._stayed is not UNKNOWN
 
     def replace(self, items: Iterable[Item]) -> None:
         """Forget all that is parked, and remember these items."""
@@ -122,6 +142,12 @@ def known_by(obj: Any) -> Sequence[Any]:
 def _is_on_cpu(array: Any, framework: Framework) -> bool:
     is_copy = not framework.is_array(type(array))  # CuPy's arrays are NumPy's meanwhile
     return is_copy or all(one.device == CPU for one in framework.holdings(array))
+
+
+def _bytes_in_use() -> int | Unknown:
+    with contextlib.suppress(Exception):  # after a CUDA error, each call can raise it again
+        return sum(pool.used for framework in imported() for pool in framework.pools().values())
+    return UNKNOWN
 
 
 def _weak(obj: Any) -> Callable[[], Any]:

@@ -69,7 +69,7 @@ class Session:
         self.begun_with: Variables | None = None  # the variables that a choice set when the kernel started
         self.choosing = threading.RLock()  # while a thread makes a choice take effect
         self.access = Access(is_shared=given is None)
-        self.claims = Claims(access=self.access, is_at_work=cuda_watch.is_at_work)
+        self.claims = Claims(access=self.access, is_at_work=cuda_watch.is_at_work, is_parked=_is_parked)
         self.lost_claims = ""  # what the user has yet to be told about claims that were removed
         self.noted: Variables | None = None  # the variables of which a cell's end told what is wrong
         # The latest change of a choice by other code: that the claims follow, and that a cell has shown.
@@ -159,6 +159,11 @@ class Session:
         if "reader" in vars(self):
             self.reader.close()
         return changed
+
+
+def _is_parked() -> bool:
+    parking = sys.modules.get("gpu_magic.process.parked")
+    return parking is not None and parking.parked.is_everything()
 
 
 _current: Session | None = None

@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpu_magic.devices.model import UNKNOWN, GpuProcess, idle_text
+from gpu_magic.devices.model import UNKNOWN, GpuProcess, Unknown, idle_text
 from gpu_magic.devices.notebooks import notebook_here, notebook_of
 from gpu_magic.devices.processes import (
     ProcessNames,
@@ -38,7 +38,7 @@ from gpu_magic.text import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from gpu_magic.devices.model import Device, Unknown
+    from gpu_magic.devices.model import Device
 
 __all__ = [
     "Manager",
@@ -245,6 +245,7 @@ def my_processes() -> OwnProcesses:
         raise ProcessError(f"Which processes are yours is unknown here. {problem}")
     found: dict[int, GpuProcess] = {}
     memory: defaultdict[int, dict[Device, int | Unknown | None]] = defaultdict(dict)
+    parked = {os.getpid()} if session.claims.is_parked() else set[int | Unknown]()
     devices: list[Device] = []
     for gpu in machine.gpus:
         devices += gpu.mig if gpu.is_split else [gpu]
@@ -254,6 +255,7 @@ def my_processes() -> OwnProcesses:
                 found.setdefault(process.pid, process)
                 memory[process.pid][device] = process.memory
         for claim in device.status.claims:
+            parked |= {claim.pid} if claim.is_parked else set()
             if claim.is_same_user and claim.pid is not UNKNOWN and device not in memory[claim.pid]:
                 process = session.reader.look_up(claim.pid)
                 if process.is_same_user is True:
@@ -269,6 +271,7 @@ def my_processes() -> OwnProcesses:
             memory[os.getpid()][device] = None
     names = ProcessNames(found.values())
     processes = [_own_process(one, memory[one.pid], names) for one in found.values()]
+    processes = [one._replace(what=f"{one.what}, parked") if one.pid in parked else one for one in processes]
     return OwnProcesses(processes, devices, machine.simulated)
 
 

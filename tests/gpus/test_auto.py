@@ -14,6 +14,8 @@ from gpu_magic.gpus.auto import pick
 from gpu_magic.gpus.options import Options
 from gpu_magic.gpus.request import parse
 from gpu_magic.gpus.select import select
+from gpu_magic.gpus.table import as_text
+from gpu_magic.process.view import Snapshot
 from tests.gpus.machines import GIB, UUIDS, gpu, machine, split
 
 if TYPE_CHECKING:
@@ -226,3 +228,55 @@ def test_a_free_mig_instance_comes_before_a_busy_gpu() -> None:
     assert devices == (part,)
     assert why.endswith("is free and unclaimed. Not picked: GPU 0 (in use).")
     assert pick(1, machine(gpu(0), whole._replace(mig=(part,))).devices)[0] == (gpu(0),)
+
+
+PARKED = CLAIM._replace(is_parked=True)
+
+
+def parked(whole: Gpu, *more: GpuProcess) -> Gpu:
+    """Return a GPU on which only CUDA's context of a parked process is left, and more processes."""
+    context = GpuProcess(4711, "ipykernel", "maria", GIB // 2)
+    used = whole.status.memory_used
+    assert isinstance(used, int)
+    status = whole.status._replace(claims=(PARKED,), processes=(context, *more), memory_used=used + GIB // 2)
+    return whole._replace(status=status)
+
+
+def test_a_parked_one_comes_after_unclaimed_ones_and_before_those_in_use() -> None:
+    busy, unsure = gpu(2, 20, 90), gpu(3)
+    unsure = unsure._replace(status=unsure.status._replace(utilization=UNKNOWN))
+    there = machine(parked(gpu(0)), gpu(1), busy, unsure, claimed(gpu(4)))
+    assert picked(4, there) == [1, 3, 0, 2]
+    with pytest.raises(NotFreeError, match=r"GPU 4 \(claimed by maria"):
+        picked(5, there)
+
+
+def test_a_parked_one_is_not_free() -> None:
+    there = machine(parked(gpu(0)), parked(gpu(1)))
+    with pytest.raises(NotFreeError, match=r"GPU 0 and GPU 1 \(claimed by maria: train.ipynb, .*, parked\)"):
+        picked(1, there, only_free=True)
+    with pytest.raises(NotFreeError, match="parked"):
+        select(parse("0"), there, (None, None), Options(only_free=True))
+
+
+def test_what_somebody_else_uses_meanwhile_is_in_use() -> None:
+    other = GpuProcess(4712, "train.py", "tom", 20 * GIB)
+    used, works = parked(gpu(1, 20), other), parked(gpu(2, busy=90))
+    hidden = parked(gpu(3, 20))  # the memory of nobody who is listed
+    assert picked(4, machine(parked(gpu(0)), used, works, hidden))[0] == 0
+    assert [one.status.is_parked for one in (parked(gpu(0)), used, works, hidden)] == [True, *[False] * 3]
+
+
+def test_why_a_parked_one_is_picked_and_why_not() -> None:
+    pool = machine(parked(gpu(0)), parked(gpu(1, 1)), gpu(2, 20, 90)).devices
+    assert pick(1, pool, Options())[1].startswith(
+        "No GPU is free. GPU 0 is parked. Not picked: GPU 1 (claimed by maria: train.ipynb, since "
+    )
+    assert pick(2, (gpu(4), *pool), Options())[1].startswith("Only 1 GPU is free. GPU 0 is parked.")
+    assert pick(2, pool, Options())[1].startswith("No GPU is free. GPU 0 and GPU 1 are parked.")
+
+
+def test_the_table_shows_that_a_parked_one_is_free_to_use_and_whose_it_was() -> None:
+    text = as_text(Snapshot(machine(parked(gpu(0)), parked(gpu(1, 20), GpuProcess(4712, memory=20 * GIB)))))
+    lines = [line.rstrip() for line in text.splitlines() if "claimed by maria: train.ipynb, since" in line]
+    assert [line.rpartition(", ")[2] for line in lines] == ["parked: free to use", "parked"]

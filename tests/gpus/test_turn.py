@@ -82,6 +82,13 @@ def test_what_others_have_claimed_or_use_is_left_to_nobody() -> None:
     assert leave([place(7)], Inventory((unknown, *EIGHT.gpus[1:]))) == [1, 2, 3, 4, 5, 6, 7]
 
 
+def test_what_is_parked_is_left_to_waits_for_memory_and_not_to_those_for_free_gpus() -> None:
+    parked = Claim("tom", 0.0, 99, is_parked=True)
+    machine = EIGHT.with_claims({uuid: (parked,) for uuid in uuids(3)})
+    assert leave([place(1, 3, min_free=GIB)], machine) == [3]
+    assert leave([place(1, 3)], machine) == []
+
+
 def test_what_it_has_itself_is_its_first() -> None:
     assert leave([place(2, 3, 4, 5, pid=99)], claimed(5), 3, 4) == [3]
     assert leave([place(2, 3, 4, pid=99)], busy(4), 3) == [3]
