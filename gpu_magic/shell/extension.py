@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from IPython.core import completer as ipython_completer
 from IPython.core.error import UsageError
 from IPython.core.magic import no_var_expand
-from traitlets import Bool, Enum, TraitError, observe
+from traitlets import Any as AnyValue
+from traitlets import Bool, Enum, TraitError, observe, validate
 from traitlets.config import Configurable
 
 from gpu_magic.interrupts import defer_interrupts, in_background, postponed_interrupts
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from gpu_magic.shell.completion import Offers
     from gpu_magic.shell.page_comm import PageComm
+    from gpu_magic.shell.parking import IdleParking
 
 __all__ = ["MAGICS", "GpuMagics", "help_of", "load", "magics_of", "unload"]
 
@@ -66,6 +68,8 @@ _EXPAND = ("gpus", "on_gpu")
 _COMPLETED = {f"{'%%' if kind == 'cell' else '%'}{name}" for kind, name in _KINDS} - {"%gpu_panel"}
 # The magics that run the user's code.
 _RUN_CODE = ("on_gpu", "gpu_time")
+# The name of the comm by which a Jupyter server asks a kernel to park its variables.
+_PARK_COMM = "gpu_magic.park"
 
 
 def help_of(name: str, magic: Callable[..., object]) -> str:
@@ -103,6 +107,7 @@ def load(shell: InteractiveShell) -> None:
             _resume(shell)
         if hasattr(shell, "kernel"):
             _page_comm(shell).open()
+            _page_comm(shell).manager.register_target(_PARK_COMM, magics.asked_to_park)
         if panels := sys.modules.get("gpu_magic.panel.state"):
             panels.panel_state().resume(shell)
 
@@ -128,6 +133,7 @@ def _remove(shell: InteractiveShell) -> None:
     cuda_watch.end()
     if hasattr(shell, "kernel"):
         _page_comm(shell).close()
+        _page_comm(shell).manager.unregister_target(_PARK_COMM, magics.asked_to_park)
     if panels := sys.modules.get("gpu_magic.panel.state"):
         panels.panel_state().pause()
     changed = current().unload()
@@ -163,7 +169,14 @@ class GpuMagics(Configurable):
         help="Write CUDA_VISIBLE_DEVICES as numbers or UUIDs; None: as when the kernel started.",
     ).tag(config=True)
 
+    park_after = AnyValue(
+        default_value=None,
+        help="Park the variables of an idle kernel after this time without a cell and without work on a GPU: "
+        '"30m", or seconds. None: never.',
+    ).tag(config=True)
+
     parent: Any  # the shell
+    _parking: IdleParking | None = None
 
     @observe("by")
     def _set_by(self, change: dict[str, Any]) -> None:
@@ -178,6 +191,40 @@ class GpuMagics(Configurable):
         current().claims.are_wanted = change["new"]
         if not change["new"]:
             current().claims.release()
+
+    @validate("park_after")
+    def _check_park_after(self, proposal: dict[str, Any]) -> object:
+        if proposal["value"]:
+            from gpu_magic.errors import ChoiceError, show_as
+            from gpu_magic.gpus.options import read_seconds
+
+            try:
+                read_seconds(proposal["value"])
+            except ChoiceError as problem:
+                error = TraitError(f"park_after: {problem}.")
+                show_as(error, f"TraitError: {error}")
+                raise error from None
+        return proposal["value"]
+
+    @observe("park_after")
+    def _set_park_after(self, change: dict[str, Any]) -> None:
+        if change["new"] and hasattr(self.parent, "kernel"):  # in a terminal, nothing runs between cells
+            from gpu_magic.gpus.options import read_seconds
+
+            self._idle_parking().set_after(read_seconds(change["new"]))
+        elif self._parking is not None:
+            self._parking.set_after(None)
+
+    def asked_to_park(self, comm: Any, message: object) -> None:  # noqa: ARG002 - a comm's manager passes it
+        """Park as soon as no cell runs, and answer the Jupyter server, which has opened the comm."""
+        self._idle_parking().ask(comm)
+
+    def _idle_parking(self) -> IdleParking:
+        if self._parking is None:
+            from gpu_magic.shell.parking import IdleParking  # rarely needed
+
+            self._parking = IdleParking(self.parent)
+        return self._parking
 
     def add(self) -> None:
         """Add the magics to the shell."""
@@ -211,6 +258,8 @@ class GpuMagics(Configurable):
         shell.configurables.remove(self)
         if measured := sys.modules.get("gpu_magic.measure.magic"):
             measured.stop(shell)
+        if self._parking is not None:
+            self._parking.close()
         if parking := sys.modules.get("gpu_magic.process.parked"):
             parking.stop_telling(shell)
         for explain in (self._explain_failure, self._explain_without_effect):

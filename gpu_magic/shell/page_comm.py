@@ -50,6 +50,11 @@ class PageComm:
         self._comm.on_msg(self._receive)
         self._comm.on_close(lambda _: self._manager.register_comm(self._comm))  # other pages still need it
 
+    @property
+    def manager(self) -> Any:
+        """The manager of the kernel's comms."""
+        return self._manager
+
     def open(self) -> None:
         """Let pages find the comm."""
         if not self._is_open:

@@ -39,6 +39,7 @@ NOT_RUN = {
     "docs/how-to/logging.md": 2,
     "docs/how-to/marimo.md": 3,
     "docs/how-to/out-of-memory.md": 1,
+    "docs/how-to/park.md": 1,
     "docs/how-to/slurm.md": 1,
     "docs/reference/command-line.md": 1,
     "docs/tutorial.md": 1,

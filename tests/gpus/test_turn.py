@@ -84,7 +84,7 @@ def test_what_others_have_claimed_or_use_is_left_to_nobody() -> None:
 
 def test_what_is_parked_is_left_to_waits_for_memory_and_not_to_those_for_free_gpus() -> None:
     parked = Claim("tom", 0.0, 99, is_parked=True)
-    machine = EIGHT.with_claims({uuid: (parked,) for uuid in uuids(3)})
+    machine = EIGHT.with_claims(dict.fromkeys(uuids(3), (parked,)))
     assert leave([place(1, 3, min_free=GIB)], machine) == [3]
     assert leave([place(1, 3)], machine) == []
 
