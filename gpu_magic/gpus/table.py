@@ -133,7 +133,8 @@ def _users(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]
     named = () if status.users is UNKNOWN else tuple(one.pid for one in status.users if one.is_seen)
     # The lines of processes already show idle times.
     claims = tuple(str(one._replace(idle=UNKNOWN) if one.pid in named else one) for one in status.claims)
-    if status.is_parked:
+    can_use = not isinstance(device, Gpu) or not (device.is_prohibited or device.is_taken is not False)
+    if status.is_parked and can_use:
         claims = tuple(f"{claim}: free to use" for claim in claims)
     if claims and usage == "free":  # a claimed device is not free
         lines, usage = claims, "busy"

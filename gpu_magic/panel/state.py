@@ -384,6 +384,11 @@ class PanelState:
 
     # Between cells, on the main thread.
 
+    def find_variables_again(self) -> None:
+        """Find the variables on GPUs again, because they have moved without a cell."""
+        self._walked_at = None
+        self.idle.request()
+
     @in_background()
     def _when_idle(self, before_cell: bool) -> None:
         with self.lock:

@@ -7,6 +7,7 @@ between cells. `c.GpuMagics.park_after` says when, or the Jupyter server asks fo
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import time
 from functools import partial
@@ -140,6 +141,8 @@ class IdleParking:
         if not parked.nbytes() and park().variables:  # what a user has parked by hand stays so
             stop_telling(self._shell)
             self._before.add()
+            if panels := sys.modules.get("gpu_magic.panel.state"):
+                panels.panel_state().find_variables_again()
 
     # Before a cell that the user sees
 

@@ -280,3 +280,7 @@ def test_the_table_shows_that_a_parked_one_is_free_to_use_and_whose_it_was() -> 
     text = as_text(Snapshot(machine(parked(gpu(0)), parked(gpu(1, 20), GpuProcess(4712, memory=20 * GIB)))))
     lines = [line.rstrip() for line in text.splitlines() if "claimed by maria: train.ipynb, since" in line]
     assert [line.rpartition(", ")[2] for line in lines] == ["parked: free to use", "parked"]
+    alone = parked(gpu(0))._replace(compute_mode="Exclusive_Process")  # its context lets nobody else in
+    assert "free to use" not in as_text(Snapshot(machine(alone)))
+    with pytest.raises(NotFreeError, match="Exclusive_Process"):
+        picked(1, machine(alone))

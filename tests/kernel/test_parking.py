@@ -13,6 +13,7 @@ import pytest
 from gpu_magic.claims.held import Claims
 from tests.conftest import LIMIT
 from tests.kernel.test_background import HERE, VERSIONS
+from tests.kernel.test_panel import Page
 from tests.machine import CARDS, GIB, Driver
 from tests.processes import sees_processes, until
 
@@ -170,6 +171,22 @@ def test_asked_during_a_cell_it_parks_after_it(idle: Kernel) -> None:
     )
     assert running
     assert answer(idle, asked(idle)) == {"parked": 4 << 20}
+
+
+def test_an_open_row_of_the_panel_shows_it(kernel: Kernel) -> None:
+    kernel.run(FULL)
+    page = Page(kernel)
+    page.look("watched", "v", "1")
+
+    def parked(state: dict[str, Any]) -> str:
+        variables = state["details"].get("1", {}).get("variables")
+        return variables["parked"] if variables else "unknown"
+
+    page.state(lambda state: parked(state) == "")
+    asked(kernel)
+    page.state(lambda state: parked(state) == "1.0 MiB")
+    kernel.run("y")
+    page.state(lambda state: parked(state) == "")
 
 
 # Room
