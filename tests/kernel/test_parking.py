@@ -134,6 +134,25 @@ def test_a_task_in_the_background_keeps_it_from_parking(idle: Kernel, start: str
     until(is_parked)
 
 
+def test_engines_keep_it_from_parking(engines: Kernel) -> None:
+    assert answer(engines, asked(engines)) == {"refused": "This kernel runs engines."}
+
+
+def test_another_kernel_picks_its_gpu_if_none_is_free(
+    idle: Kernel, start_kernel: Callable[..., Kernel]
+) -> None:
+    context = (idle.pid, GIB // 2, 0)
+    used = [replace(card, used=40 * GIB, util=90) for card in CARDS]
+    busy = Driver((used[0], replace(CARDS[1], processes=(context,)), *used[2:]))
+    other = start_kernel(busy).load()
+    assert answer(idle, asked(idle)) == {"parked": 4 << 20}
+    chosen = other.run("%gpus auto").stdout
+    assert chosen.startswith("cuda:0 = GPU 1 ")
+    assert "\nNo GPU is free. GPU 1 is parked." in chosen
+    idle.run("x")
+    assert other.run("%gpus none\n%gpus auto --only-free").stderr.count("parked") == 0
+
+
 def test_what_cannot_be_parked_is_told_once_in_the_next_cell(idle: Kernel) -> None:
     idle.run(
         "import threading\nend = threading.Event()\n"

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from traitlets import TraitError
 
 from gpu_magic.park.idle import OwnRest
 from gpu_magic.process.parked import parked
@@ -142,3 +143,14 @@ def test_a_bad_time_is_one_line_and_changes_nothing(
     (said,) = caplog.messages
     assert re.fullmatch(r"park_after: .* is not a time\. Try 30m, 90s or 1h30m\.", said)
     assert typed("%config GpuMagics.park_after").value == "30m"
+
+
+def test_a_bad_time_in_the_configuration_adds_nothing(shell: InteractiveShell) -> None:
+    shell.config.GpuMagics.park_after = "soon"
+    with pytest.raises(TraitError, match=r"park_after: soon is not a time\. Try 30m") as refused:
+        shell.run_line_magic("load_ext", "gpu_magic")
+    (line,) = refused.value._render_traceback_()  # type: ignore[attr-defined] # IPython's protocol
+    assert line.endswith("It is in IPython's configuration; gpu_magic is not loaded.")
+    shell.config.GpuMagics.park_after = "2h"
+    shell.run_line_magic("load_ext", "gpu_magic")
+    assert shell.run_line_magic("config", "GpuMagics.park_after") == "2h"
