@@ -133,7 +133,7 @@ def _remove(shell: InteractiveShell) -> None:
     cuda_watch.end()
     if hasattr(shell, "kernel"):
         _page_comm(shell).close()
-        _page_comm(shell).manager.unregister_target(_PARK_COMM, magics.asked_to_park)
+        _page_comm(shell).manager.targets.pop(_PARK_COMM, None)  # absent after an interrupted load
     if panels := sys.modules.get("gpu_magic.panel.state"):
         panels.panel_state().pause()
     changed = current().unload()
