@@ -163,7 +163,7 @@ def _list_idle(words: Sequence[str]) -> int:
     if found.problem:
         print(f"gpu-magic: {found.problem}", file=sys.stderr)
         return 1
-    print(json.dumps(found.to_dict(), indent=2) if options.json else found, flush=True)
+    print(_json(found.to_dict(), indent=2) if options.json else found, flush=True)
     return 0
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.idle import is_working
 from gpu_magic.devices.model import UNKNOWN, GpuProcess, parts, sum_of
+from gpu_magic.devices.pace import paced
 from gpu_magic.devices.processes import ProcessNames, lineage_of
-from gpu_magic.process.pace import paced
 from gpu_magic.process.view import read_machine
 from gpu_magic.text import age_text, bytes_text, printable, simulated_title, since_text, text_table, time_text
 

@@ -13,6 +13,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gpu_magic.devices.pace import paced
 from gpu_magic.errors import GpuMagicError, NotFreeError, PlacementError, show_as
 from gpu_magic.frameworks import imported
 from gpu_magic.gpus.room import check_room, wait_for_room
@@ -21,7 +22,6 @@ from gpu_magic.measure.sampler import Sampler
 from gpu_magic.park.idle import OwnRest, runs_cell, runs_task
 from gpu_magic.park.park import park
 from gpu_magic.park.unpark import bring_back
-from gpu_magic.process.pace import paced
 from gpu_magic.process.parked import parked, stop_telling, tell_next_cell
 from gpu_magic.shell.before_cell import BeforeCell
 from gpu_magic.shell.waiting_line import waiting_line
