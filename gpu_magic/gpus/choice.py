@@ -28,7 +28,8 @@ __all__ = ["Choice", "TooLate", "gpu_notes"]
 
 _STYLE = (
     "border-left:4px solid var(--jp-warn-color0,#c77f1a);padding:6px 12px;margin:4px 0;"
-    "white-space:pre-wrap;font-family:inherit;background:none;color:inherit"
+    # JupyterLab breaks the lines of any <pre> within words.
+    "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;font-family:inherit;background:none;color:inherit"
 )
 
 # Notebooks show it (labextension/static/machine.css). rerun.js hears its clicks. It is an <input>, because
