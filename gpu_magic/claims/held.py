@@ -175,12 +175,15 @@ class Claims:
         before = {
             uuid: file for uuid, file in self._files.items() if uuid in held and file.notebook != notebook
         }
+        if not before:
+            return  # a file whose mode is set again would lose its idle time
         made = {uuid: OwnFile(uuid, file.since) for uuid, file in before.items()}
-        if self._publish(made.values(), waits=False) is not None:
-            before, made = made, {}
-        self._files.update(made)
-        _withdraw(before, before, self._access)
-        self.publish_activity()
+        if self._publish(made.values(), waits=False) is None:
+            self._files.update(made)
+            _withdraw(before, tuple(before), self._access)
+            self.publish_activity()
+        else:
+            _withdraw(made, tuple(made), self._access)
 
     def release(self) -> None:
         """End all claims."""

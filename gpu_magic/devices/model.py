@@ -276,14 +276,19 @@ class GpuStatus(NamedTuple):
 
     @property
     def is_parked(self) -> bool:
-        """Whether only parked processes use and claim it. False if a missing figure could show other use."""
+        """Whether only parked processes use and claim it, and have little memory there, such as a context.
+
+        False if a missing figure could show other use.
+        """
         if not self.claims or self.active_claims or self.users is UNKNOWN or self.memory_used is UNKNOWN:
             return False
         pids = {claim.pid for claim in self.claims}
-        memory = sum_of((True, one.memory) for one in self.users)
+        sizes = [one.memory for one in self.users if one.memory is not UNKNOWN]
+        if len(sizes) < len(self.users) or max(sizes, default=0) > _IDLE_MEMORY:
+            return False
         works = self.utilization is not UNKNOWN and self.utilization >= _IDLE_UTILIZATION
         is_theirs = all(one.is_seen and one.pid in pids for one in self.users)
-        return is_theirs and not works and memory is not UNKNOWN and self.memory_used - memory <= _IDLE_MEMORY
+        return is_theirs and not works and self.memory_used - sum(sizes) <= _IDLE_MEMORY
 
     @property
     def mps_servers(self) -> tuple[GpuProcess, ...]:

@@ -9,7 +9,6 @@ reading, by `_SHORT`.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import sys
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["can_be_renamed", "notebook_here", "notebook_of", "with_notebooks"]
 
 _VSCODE = "__vsc_ipynb_file__"  # VS Code gives its kernels the path as a variable, before the first cell
-_FRESH = 30.0  # seconds for which an answer is used
+_FRESH = 25.0  # seconds for which an answer is used: less than between two looks of a claim
 _SHORT = 0.2  # seconds that a reading waits for a server, unless its latest answer came later
 _LONG = 2.0  # seconds that the thread waits
 _NOT_AGAIN = 120.0  # seconds for which a server is not asked after it did not answer
@@ -88,6 +87,7 @@ class _Server:
 
     def _read(self) -> dict[str, str]:
         import http.client
+        import json
         import socket
 
         path = Path(self._file)

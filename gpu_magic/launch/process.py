@@ -172,7 +172,10 @@ def _remove(folder: Path, lock: int, owner: int) -> None:
 
 def _remove_abandoned(place: Path) -> None:
     # The place can have thousands of other files, which `glob` takes ten times as long to compare.
-    for name in os.listdir(place):  # noqa: PTH208
+    names: list[str] = []
+    with suppress(OSError):  # a folder that nobody may list
+        names = os.listdir(place)  # noqa: PTH208
+    for name in names:
         if not name.startswith(_PREFIX):
             continue
         folder = place / name

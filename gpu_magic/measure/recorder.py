@@ -206,7 +206,7 @@ class Block:
         self.devices, self.readings = devices, [first]
         self._added, self._stride = 0, 1  # a long block keeps one of `_stride` readings
         self._most = dict(first.memory)
-        self.energy = first.energy or None  # the counters as first read
+        self.energy, self.energy_at = first.energy or None, first.at  # the counters as first read, and when
         self._busy: dict[str, tuple[int, int]] = {}  # sums and counts
         self._work: dict[str, float] = {}  # seconds in which this process kept each device busy
         self._work_unknown: set[str] = set()  # devices for which a reading does not tell
@@ -294,10 +294,12 @@ class Block:
             busy = self._busy[uuid][0] / self._busy[uuid][1]
         is_known = wall >= _PERIOD[1] and uuid not in self._work_unknown
         own: float | Unknown = self._own_share(uuid) if is_known else UNKNOWN
+        # A first reading that came late, as in a cell that lets no other thread run, misses too much.
+        is_whole = self.energy_at - self.began <= max(_SECONDS, wall / 20)
         # A counter that has not increased was not updated, or was reset.
         then, now = (energy.get(uuid, UNKNOWN) for energy in (self.energy or {}, last.energy))
         energy: float | Unknown = UNKNOWN
-        if then is not UNKNOWN and now is not UNKNOWN and now > then:
+        if is_whole and then is not UNKNOWN and now is not UNKNOWN and now > then:
             energy = now - then
         return replace(
             device,
@@ -429,7 +431,7 @@ class Recorder:
                     for block in self._running.intersection(running):
                         block.add(reading)
                         if block.energy is None:
-                            block.energy = reading.energy
+                            block.energy, block.energy_at = reading.energy, reading.at
         return bool(running)
 
 

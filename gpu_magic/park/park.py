@@ -118,7 +118,7 @@ def park(*names: str, dry_run: bool = False) -> Parking:
         moving.clear()
     freed = free(shell, before, machine, is_parking=True, also_unfinished=unfinished)
     if named is None:
-        parked.note_everything(is_everything=True)
+        parked.note_everything(is_everything=not unfinished)
         current().claims.publish_activity()
     tell_next_cell(shell)
     return Parking(sizes, freed.before, freed.after, "\n".join([f"Parked {what}.", *stays, freed.text]))

@@ -71,8 +71,8 @@ class _Lot:
         """
         if self._stayed is not UNKNOWN:
             now = UNKNOWN if next(iter(self), None) is None else _bytes_in_use()
-            if now is UNKNOWN or now > self._stayed:
-                self._stayed = UNKNOWN
+            # What has gone since may not come back unseen.
+            self._stayed = UNKNOWN if now is UNKNOWN or now > self._stayed else now
         return self._stayed is not UNKNOWN
 
     def replace(self, items: Iterable[Item]) -> None:

@@ -209,14 +209,23 @@ class GpuMagics(Configurable):
     @observe("park_after")
     def _set_park_after(self, change: dict[str, Any]) -> None:
         if change["new"] and hasattr(self.parent, "kernel"):  # in a terminal, nothing runs between cells
-            from gpu_magic.gpus.options import read_seconds
-
-            self._idle_parking().set_after(read_seconds(change["new"]))
+            self.parent.events.register("post_run_cell", self._begin_parking)
         elif self._parking is not None:
             self._parking.set_after(None)
 
+    def _begin_parking(self, result: object) -> None:
+        """Begin to look whether the kernel is idle, as soon as there is something to park."""
+        from gpu_magic.frameworks import imported
+
+        if imported() and self.park_after:
+            from gpu_magic.gpus.options import read_seconds
+
+            self.parent.events.unregister("post_run_cell", self._begin_parking)
+            self._idle_parking().set_after(read_seconds(self.park_after))
+            self._idle_parking().after_cell(result)
+
     def asked_to_park(self, comm: Any, message: object) -> None:  # noqa: ARG002 - a comm's manager passes it
-        """Park as soon as no cell runs, and answer the Jupyter server, which has opened the comm."""
+        """Park unless a cell runs, and answer the Jupyter server, which has opened the comm."""
         self._idle_parking().ask(comm)
 
     def _idle_parking(self) -> IdleParking:
@@ -258,6 +267,8 @@ class GpuMagics(Configurable):
         shell.configurables.remove(self)
         if measured := sys.modules.get("gpu_magic.measure.magic"):
             measured.stop(shell)
+        with contextlib.suppress(ValueError):  # it is not there
+            shell.events.unregister("post_run_cell", self._begin_parking)
         if self._parking is not None:
             self._parking.close()
         if parking := sys.modules.get("gpu_magic.process.parked"):

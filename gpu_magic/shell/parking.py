@@ -63,11 +63,11 @@ class IdleParking:
         """Park after this time without a cell and without work on a GPU. None: only if the server asks."""
         self._after = seconds
         hooks = self._shell.events.callbacks["post_run_cell"]
-        if (self._after_cell in hooks) != (seconds is not None):
-            (hooks.append if seconds is not None else hooks.remove)(self._after_cell)
+        if (self.after_cell in hooks) != (seconds is not None):
+            (hooks.append if seconds is not None else hooks.remove)(self.after_cell)
 
     def ask(self, comm: Any) -> None:
-        """Park as soon as no cell runs, and send the bytes through a comm, or why this kernel cannot."""
+        """Park unless a cell runs, and send the bytes through a comm, or why this kernel does not park."""
         with self._lock:
             is_one_more = len(self._asking) < _MOST_ASKING
             if is_one_more:
@@ -91,7 +91,8 @@ class IdleParking:
             asking, self._asking = self._asking, []
         return asking
 
-    def _after_cell(self, result: object) -> None:  # noqa: ARG002 - IPython passes it
+    def after_cell(self, result: object) -> None:  # noqa: ARG002 - IPython passes it
+        """Look from now on whether the kernel is idle."""
         self._rests_since, self._has_tried = self._now(), False
         self._sampler.start()
 
@@ -102,13 +103,11 @@ class IdleParking:
         is_due = self._after is not None and not self._has_tried and bool(imported())
         if not (is_due or self._asking):
             return False  # the end of the next cell starts the thread again
-        if runs_cell() or runs_task():
-            self._rests_since = self._now()
-            if not runs_task():
-                return True  # the server waits for the end of the cell
+        if self._is_in_use():
+            return True
         with in_background():
             rest = self._rest.look(int(self._now() - self._rests_since))
-            if self._asking and not rest.why_not:
+            if self._asking:  # the first look does not know the work of each process
                 time.sleep(paced(_FOR_SERVER))
                 rest = self._rest.look(int(self._now() - self._rests_since))
         if rest.why_not:
@@ -117,12 +116,21 @@ class IdleParking:
             self._shell.kernel.io_loop.add_callback(self._park_between_cells)
         return True
 
+    def _is_in_use(self) -> bool:
+        """Return whether a cell runs. The server's question has then come too late."""
+        if runs_cell() or runs_task():
+            self._rests_since = self._now()
+        if not runs_cell() or runs_task():
+            return False  # a task is named by `OwnRest`
+        _answer(self._take_asking(), refused="This kernel is in use.")
+        return True
+
     # On the main thread, between cells
 
     def _park_between_cells(self) -> None:
         """Park, unless a cell has begun since the look. The loop also runs while a cell awaits."""
         is_due = self._after is not None and self._now() - self._rests_since >= self._after
-        if runs_cell() or runs_task() or not (self._asking or (is_due and not self._has_tried)):
+        if self._is_in_use() or runs_task() or not (self._asking or (is_due and not self._has_tried)):
             return
         self._has_tried, asking = True, self._take_asking()
         with defer_interrupts() as received:
@@ -138,7 +146,10 @@ class IdleParking:
             received.clear()  # there is no cell to interrupt
 
     def _park(self) -> None:
-        if not parked.nbytes() and park().variables:  # what a user has parked by hand stays so
+        if parked.nbytes():  # by hand, which the next cell must not undo
+            if park(dry_run=True).variables:
+                raise PlacementError("Others are parked by hand. To bring them back: %gpu_unpark")
+        elif park().variables:
             stop_telling(self._shell)
             self._before.add()
             if panels := sys.modules.get("gpu_magic.panel.state"):

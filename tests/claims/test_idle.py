@@ -52,6 +52,20 @@ def test_what_is_chosen_next_says_the_same(notebook: InteractiveShell, folder: P
     assert mode(folder) == AT_REST
 
 
+def test_a_look_at_an_unchanged_name_does_not_start_the_idle_time_again(folder: Path) -> None:
+    """It is the time since the last change of a claim's file."""
+    claims = Claims()
+    claims.hold([GPU, OTHER])
+    before = {file: file.stat().st_ctime_ns for file in folder.iterdir()}
+    assert len(before) == 2
+    (published,) = {file.notebook for file in claims._files.values()}
+    claims.rename(published)
+    assert {file: file.stat().st_ctime_ns for file in folder.iterdir()} == before
+    claims.rename("another.ipynb")
+    assert not {*before} & {*folder.iterdir()}
+    claims.release()
+
+
 def test_a_script_says_nothing() -> None:
     with holder(GPU):
         assert Claims().others()[GPU][0].idle is UNKNOWN

@@ -129,6 +129,16 @@ def test_what_a_cell_brings_to_a_gpu_ends_it(
     assert modes(folder) == NOT_PARKED
 
 
+def test_what_stayed_and_has_gone_may_not_come_back_unseen(
+    framework: EightGpus, typed: Typed, folder: Path
+) -> None:
+    framework.reserved = 4 << 20
+    typed("%gpu_park")
+    for size, expected in ((1, ALL_PARKED), (3, NOT_PARKED)):
+        typed(f"from tests.eight_gpus import FRAMEWORK as framework\nframework.reserved = {size} << 20")
+        assert modes(folder) == expected
+
+
 def test_gpu_ps_names_it(framework: EightGpus, typed: Typed) -> None:
     typed("%gpu_park")
     assert "this kernel, parked" in typed("print(__import__('gpu_magic').my_processes())").text

@@ -263,8 +263,14 @@ def test_what_somebody_else_uses_meanwhile_is_in_use() -> None:
     other = GpuProcess(4712, "train.py", "tom", 20 * GIB)
     used, works = parked(gpu(1, 20), other), parked(gpu(2, busy=90))
     hidden = parked(gpu(3, 20))  # the memory of nobody who is listed
+    kept = gpu(4, 70)
+    pool = GpuProcess(4711, "ipykernel", "maria", 70 * GIB)  # which the parked process cannot move
+    kept = kept._replace(status=kept.status._replace(claims=(PARKED,), processes=(pool,)))
     assert picked(4, machine(parked(gpu(0)), used, works, hidden))[0] == 0
-    assert [one.status.is_parked for one in (parked(gpu(0)), used, works, hidden)] == [True, *[False] * 3]
+    assert [one.status.is_parked for one in (parked(gpu(0)), used, works, hidden, kept)] == [
+        True,
+        *[False] * 4,
+    ]
 
 
 def test_why_a_parked_one_is_picked_and_why_not() -> None:

@@ -184,12 +184,13 @@ def test_the_server_can_ask_also_where_it_is_off(idle: Kernel) -> None:
     assert answer(idle, asked(idle)) == {}  # Jupyter's own answer to a name that it does not know
 
 
-def test_asked_during_a_cell_it_parks_after_it(idle: Kernel) -> None:
+def test_asked_during_a_cell_it_refuses_and_the_user_s_variables_stay(idle: Kernel) -> None:
     running = idle.client.execute(
         "import asyncio\nfor _ in range(20): await asyncio.sleep(0.1)\nassert x.is_pretend"
     )
     assert running
-    assert answer(idle, asked(idle)) == {"parked": 4 << 20}
+    assert answer(idle, asked(idle)) == {"refused": "This kernel is in use."}
+    assert idle.run("print(x.device)").stdout == "pretend:0\n"
 
 
 def test_an_open_row_of_the_panel_shows_it(kernel: Kernel) -> None:

@@ -30,6 +30,7 @@ from tests.reliability.steps import Steps
 
 if TYPE_CHECKING:
     from gpu_magic.launch.task import Task
+    from tests.conftest import Fresh
 
 # What is started: processes that ignore INT and TERM, that have sessions of their own, and that have become daemons,
 # each saying that it is there by a file.
@@ -281,6 +282,21 @@ def test_a_start_that_is_interrupted_leaves_nothing(machine: Path) -> None:
         gc.collect()
         assert not folder.exists(), moment
         until(lambda: threading.active_count() == threads)
+
+
+def test_a_temporary_folder_that_cannot_be_listed_is_good_enough(fresh: Fresh) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:  # below a folder that all users can enter
+        Path(place).chmod(0o333)
+        shown = fresh(f"""
+            import os, tempfile
+            from gpu_magic.launch.process import RunFolder
+            if os.getuid() == 0:
+                os.setuid(65534)  # root lists any folder
+            tempfile.tempdir = {place!r}
+            print(RunFolder().path.parent)
+        """)
+        Path(place).chmod(0o700)
+    assert shown == f"{place}\n"
 
 
 @pytest.mark.parametrize("has_private", [True, False])

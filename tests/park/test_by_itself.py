@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from gpu_magic.park.idle import OwnRest
 from gpu_magic.process.parked import parked
 from gpu_magic.shell.parking import IdleParking
 from tests.eight_gpus import COUNT, Array, EightGpus, registered
+from tests.processes import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,6 +124,32 @@ def test_a_full_gpu_that_cannot_be_waited_for_stops_the_cell_with_what_to_type(
     assert "ran'" not in said
     framework.free = 1 << 40
     assert typed("print('ran')").text.endswith("Back: 1.0 MiB on cuda:1.\nran\n")
+
+
+def test_the_server_is_answered_as_soon_as_it_is_known_who_works(
+    idle: tuple[Idle, EightGpus], machine: Machine
+) -> None:
+    """The first look at a busy GPU that others use does not tell."""
+    machine.gpus[1].run("train.py", "tom", 20 << 30, work=90)
+    machine.gpus[1].run("ipykernel", "maria", 2 << 30, pid=os.getpid(), work=0)
+    one, answers = idle[0], list[Any]()
+    one.parking.set_after(None)
+    one.parking.ask(SimpleNamespace(send=answers.append, close=list))
+    until(lambda: one.is_parked_after(0))
+    assert answers == [{"parked": 1 << 20}]
+
+
+def test_beside_what_was_parked_by_hand_nothing_parks_and_the_server_is_told(
+    idle: tuple[Idle, EightGpus], typed: Typed, shell: InteractiveShell
+) -> None:
+    one, answers = idle[0], list[Any]()
+    shell.push({"big": Array(1)})
+    one.parking.set_after(None)
+    typed("%gpu_park x")
+    one.parking.ask(SimpleNamespace(send=answers.append, close=list))
+    until(lambda: one.is_parked_after(0) and bool(answers))
+    assert answers == [{"refused": "Others are parked by hand. To bring them back: %gpu_unpark"}]
+    assert shell.user_ns["big"].ordinal == 1
 
 
 def test_a_server_cannot_ask_without_bound(idle: tuple[Idle, EightGpus]) -> None:
