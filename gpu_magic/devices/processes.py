@@ -8,7 +8,7 @@ import os
 import re
 import time
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -208,7 +208,10 @@ def read_processes(pids: Iterable[int]) -> dict[int, GpuProcess]:
             )
     if not users:
         return found
-    calls = [(pid, partial(_read_texts, pid, found[pid].is_same_user is True)) for pid in users]
+    kernel_at, parent = cache(_kernel_at), cache(parent_of)  # many processes have the same ancestors
+    calls = [
+        (pid, partial(_read_texts, pid, found[pid].is_same_user is True, kernel_at, parent)) for pid in users
+    ]
     names = _in_time(calls)
     for (pid, uid), answer in zip(users.items(), names, strict=True):
         name, notebook, folder, kernel = answer or (UNKNOWN, "", "", None)
@@ -219,12 +222,18 @@ def read_processes(pids: Iterable[int]) -> dict[int, GpuProcess]:
     return found
 
 
-def _read_texts(pid: int, is_same_user: bool) -> tuple[str | Unknown, str, str, JupyterKernel | None]:
-    """Return the name, the notebook, the folder and the kernel of a process."""
+def _read_texts(
+    pid: int,
+    is_same_user: bool,
+    kernel_at: Callable[[int], JupyterKernel | None],
+    parent: Callable[[int], int],
+) -> tuple[str | Unknown, str, str, JupyterKernel | None]:
+    """Return the name, the notebook, the folder, and the kernel that a process is or that has started it."""
     name = _name(pid)
     if not is_same_user:
         return name, "", "", None
-    kernel, notebook, folder = _kernel_of(pid), "", ""
+    kernel = next(filter(None, map(kernel_at, (pid, *ancestors_of(pid, parent)))), None)
+    notebook = folder = ""
     if name == MARIMO:
         notebook = _file_of_marimo(pid) or _file_of_marimo(parent_of(pid))
     elif kernel is not None and kernel.id.startswith("tmp"):
@@ -241,18 +250,17 @@ def notebook_path(path: str) -> str:
     return _OF_VSCODE.sub("", path)
 
 
-def _kernel_of(pid: int) -> JupyterKernel | None:
-    """Return the kernel of Jupyter that a process is, or that started it, as far as ancestors can be seen.
+def _kernel_at(pid: int) -> JupyterKernel | None:
+    """Return the kernel of Jupyter that a process is. None if it is none, or cannot be seen.
 
     A Jupyter server describes itself in `jpserver-PID.json`, beside the connection files of its kernels
     (jupyter_server 2, `info_file`).
     """
-    for one in (pid, *ancestors_of(pid)):
-        match = next(filter(None, map(_CONNECTION.fullmatch, _words(one))), None)
-        if match and not _is_only_forked(one):
-            files = (f"{match[1]}/jpserver-{above}.json" for above in ancestors_of(one))
-            return JupyterKernel(one, match[2] or match[3], next(filter(os.path.exists, files), ""))
-    return None
+    match = next(filter(None, map(_CONNECTION.fullmatch, _words(pid))), None)
+    if not match or _is_only_forked(pid):
+        return None
+    files = (f"{match[1]}/jpserver-{above}.json" for above in ancestors_of(pid))
+    return JupyterKernel(pid, match[2] or match[3], next(filter(os.path.exists, files), ""))
 
 
 def _notebook_that_runs(pid: int) -> str:
