@@ -33,7 +33,7 @@ def run() -> list[Table]:
     scopes = steady({BARE: "benchmarks.models:scope:theirs", SCOPE: "benchmarks.models:scope:ours"})
     where = "CUDA" if has_cuda else "a pretend accelerator"
     return [
-        Table.of("Entering and leaving the scope of a device", scopes, {SCOPE: 2}),
+        Table.of("Entering and leaving the scope of a device", scopes, {SCOPE: 2.4}),
         Table.of(f"{COUNT} parameters to {where} and back", moves, {OURS: 1.4}),
         _beside(),
         *map(_fit, MODELS),
@@ -61,7 +61,7 @@ def _fit(model: str) -> Table:
         for name, how in {bare: "fake_step", ours: "fit"}.items()
     }
     seconds = take_turns(calls, 5)
-    return Table.of(f"A prediction for {MODELS[model]}, in a fresh process", seconds, {ours: 1.5})
+    return Table.of(f"A prediction for {MODELS[model]}, in a fresh process", seconds, {ours: 1.9})
 
 
 # What follows runs in a worker.
