@@ -369,7 +369,7 @@ def resume(file: Path) -> str:
         return f"{not_applied}: {with_full_stop(str(error))}"
     if choice.too_late:
         return f"{not_applied}. {choice.too_late}"
-    session.restarted = Restarted(request, options, _identities(choice.devices), frozenset(replaces))
+    session.restarted = Restarted(request, options, _identities(choice.devices), replaces)
     session.typed.extend(replaces)
     return f"Applied the choice from before the restart:\n{choice}"
 
@@ -382,7 +382,9 @@ def keep_restarted(session: Session, text: str, options: Options) -> Choice | No
     restarted, typed = session.restarted, _as_typed(text, options)
     if typed not in restarted.replaces:
         return None
-    session.restarted = restarted._replace(replaces=restarted.replaces - {typed})
+    left = list(restarted.replaces)
+    left.remove(typed)  # once: two cells can have the same choice
+    session.restarted = restarted._replace(replaces=tuple(left))
     kept = apply(session, restarted.request, cast("Options", restarted.options))
     return replace(kept, instead_of=typed)
 

@@ -42,9 +42,7 @@ class Restarted(NamedTuple):
     request: str = ""  # as it was saved
     options: object = None  # `gpus.options.Options`
     devices: tuple[str, ...] = ()  # their identities
-    replaces: frozenset[str] = (
-        frozenset()
-    )  # the choices of before the restart that it still replaces, as typed
+    replaces: tuple[str, ...] = ()  # the choices of before the restart that it still replaces, as typed
 
 
 class Session:

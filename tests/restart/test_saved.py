@@ -114,6 +114,14 @@ def test_in_the_run_after_a_restart_each_earlier_choice_is_replaced_once(file: P
     assert typed("%gpus 2,0").text.startswith("cuda:0 = GPU 2")
 
 
+def test_a_choice_that_two_cells_have_made_is_replaced_in_both(file: Path, typed: Typed) -> None:
+    file.write_text(saved(request="0", replaces=["1", "2", "1"]))
+    resume(file)
+    for request in ("1", "2", "1"):
+        assert typed(f"%gpus {request}").text.startswith("GPU 0, as chosen with --restart.")
+    assert typed("%gpus 1").text.startswith("cuda:0 = GPU 1")
+
+
 def test_whatever_else_is_chosen_after_a_restart_counts_at_once_and_ends_this(
     file: Path, typed: Typed
 ) -> None:
