@@ -6,6 +6,7 @@ The table, the panel, the status bar, the claims, `gpu-magic ps` and the server'
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,13 +19,19 @@ if TYPE_CHECKING:
 
     from gpu_magic.devices.model import Gpu, GpuProcess, GpuStatus, Inventory
 
-__all__ = ["LONGEST_GAP", "Idleness", "can_work", "is_working", "with_idle"]
+__all__ = ["LONGEST_GAP", "Idleness", "can_work", "is_working", "seconds_now", "with_idle"]
 
 # A process's number, and whether it is of this PID namespace, as those of claims are. Otherwise it is the
 # driver's, of a process that cannot be seen from a container. Equal numbers of both kinds mean nothing.
 _Process: TypeAlias = tuple[int, bool]
 _Key: TypeAlias = tuple[_Process, int | Unknown]  # with its start
 LONGEST_GAP = 15.0  # seconds between two looks. In a longer gap, work can be missed
+
+
+def seconds_now() -> float:
+    """Return the seconds of a clock that only goes forward, if possible also while the machine sleeps."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 class Idleness:

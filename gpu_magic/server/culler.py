@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 import uuid
-from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jupyter_client.asynchronous.client import AsyncKernelClient
@@ -20,6 +18,7 @@ from jupyter_server.base.handlers import APIHandler
 from tornado import web
 from tornado.ioloop import PeriodicCallback
 
+from gpu_magic.devices.idle import seconds_now
 from gpu_magic.devices.model import UNKNOWN
 from gpu_magic.devices.processes import pids_are_local
 from gpu_magic.server.idle_kernels import IdleKernels, Use, uses_of
@@ -27,10 +26,10 @@ from gpu_magic.server.reading import kernels_of, seconds_since_cell
 from gpu_magic.text import bytes_text, one_line, shortened, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gpu_magic.server.idle_kernels import Rule
-    from gpu_magic.server.reading import Reading
+    from gpu_magic.server.reading import Kernel, Reading
 
 __all__ = ["Culler", "CullingHandler", "Refused", "ask_to_park"]
 
@@ -38,6 +37,7 @@ __all__ = ["Culler", "CullingHandler", "Refused", "ask_to_park"]
 _BETWEEN_LOOKS = 5.0
 _LONGEST_UNASKED = 60.0  # seconds between two questions of a page
 _PATIENCE = 300.0  # seconds in which a kernel has to answer that it has parked
+_FREE_WITHIN = 10.0  # seconds in which a kernel answers that runs no cell
 _TARGET = "gpu_magic.park"  # of the comm
 _MOST_ENDED = 100
 _LONGEST_REASON = 200  # characters
@@ -47,19 +47,24 @@ class Culler:
     """Looks at the kernels of a Jupyter server all the time, and ends those whose time is over."""
 
     def __init__(
-        self, server: Any, reading: Reading, rule: Rule, now: Callable[[], float] = time.monotonic
+        self, server: Any, reading: Reading, rule: Rule, now: Callable[[], float] = seconds_now
     ) -> None:
         self._manager, self._sessions, self._log = server.kernel_manager, server.session_manager, server.log
         self._reading, self._now = reading, now
         self.kernels = IdleKernels(rule, now)
-        self.ended: deque[str] = deque(maxlen=_MOST_ENDED)  # the kernels that were shut down
+        self.ended: dict[str, str] = {}  # the kernels that were shut down lately, with their notebooks
+        self._kernels: dict[str, Kernel] = {}
         self._uses: dict[str, Use] = {}
+        self._as_of = now()  # when the latest look began
         self._told: set[str] = set()  # kernels of whose warning the log tells
-        self._parking: dict[str, asyncio.Task[None]] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}  # kernels whose time is over
+        self._too_late: set[str] = set()  # those that can no longer be kept
         pause = min(_BETWEEN_LOOKS, (rule.warn or rule.after) / 3)
         self._callback = PeriodicCallback(self.look, 1000 * pause)
         # How often pages ask, in seconds.
-        self.between_questions = max(1.0, min(_LONGEST_UNASKED, rule.warn / 3))
+        self.between_questions = (
+            min(_LONGEST_UNASKED, max(1.0, rule.warn / 3)) if rule.warn else _LONGEST_UNASKED
+        )
 
     @property
     def _what(self) -> str:
@@ -77,59 +82,68 @@ class Culler:
                 "gpu_magic: no kernel is culled in this container, because the driver's process numbers are "
                 "the host's"
             )
+            return
         self._callback.start()
 
     async def look(self) -> None:
-        """Look at the kernels once, warn, and end those whose time is over."""
+        """Look at the kernels once, warn, and begin to end those whose time is over."""
         began = self._now()
         kernels = await kernels_of(self._manager, self._sessions)
         self._uses = uses_of(await self._reading.of(kernels))
+        self._kernels, self._as_of = {kernel.id: kernel for kernel in kernels.values()}, began
         over = self.kernels.look(self._uses)
         warned = self.kernels.warned()
         for kernel in warned.keys() - self._told - set(over):
             left = time_text(round(warned[kernel]))
-            self._log.info("gpu_magic: %s will be %s in %s", await self._about(kernel), self._what, left)
+            self._log.info("gpu_magic: %s will be %s in %s", self._about(kernel), self._what, left)
         self._told = {*warned}
         for kernel in over:
-            try:
-                await self._end(kernel, began)
-            except Exception:  # noqa: BLE001 - the others go on
-                self._log.exception("gpu_magic: kernel %s could not be %s", kernel, self._what)
+            # In tasks, so that a kernel that is slow to end does not keep the server from looking at others.
+            if kernel not in self._ending:
+                self._ending[kernel] = asyncio.create_task(self._end(kernel))
 
-    async def _end(self, kernel: str, began: float) -> None:
-        """Shut a kernel down, or ask it to park, unless it has been used since the look began."""
-        if kernel in self._parking or kernel not in self._manager:
-            return
-        quiet = seconds_since_cell(self._manager.get_kernel(kernel))
-        if quiet is UNKNOWN or quiet <= self._now() - began:
-            return
-        about = await self._about(kernel)
-        if self.kernels.rule.parks:
-            self._parking[kernel] = asyncio.create_task(self._park(kernel, about))
-            return
-        self._log.warning("gpu_magic: shutting down %s", about)
-        await ensure_async(self._manager.shutdown_kernel(kernel))
-        self.ended.append(kernel)
-
-    async def _park(self, kernel: str, about: str) -> None:
+    async def _end(self, kernel: str) -> None:
+        """Shut a kernel down, or ask it to park, unless it is in use or was kept."""
         try:
-            answer = await ask_to_park(self._manager.get_kernel(kernel))
-            if isinstance(answer, Refused):
-                self._log.warning("gpu_magic: left alone: %s: %s", about, answer.reason)
-            else:
-                self._log.warning("gpu_magic: parked %s of %s", bytes_text(answer), about)
-        except Exception:  # noqa: BLE001 - whatever a kernel sends
-            self._log.exception("gpu_magic: left alone: %s: it could not be asked to park", about)
+            if kernel not in self._manager:
+                return
+            manager = self._manager.get_kernel(kernel)
+            # The server takes a kernel for idle as soon as any of its channels is, also while a cell runs.
+            if not await _is_free(manager):
+                self._log.info("gpu_magic: kernel %s does not answer, so it runs a cell and is kept", kernel)
+                self.kernels.keep(kernel)
+                return
+            # From here to the call of the manager, nothing is awaited, so that nobody can use or keep it.
+            quiet = seconds_since_cell(manager)
+            is_over = kernel in self._manager and self.kernels.warned().get(kernel) == 0
+            if not is_over or quiet is UNKNOWN or quiet <= self._now() - self._as_of:
+                return
+            self._too_late.add(kernel)
+            about, notebook = self._about(kernel), self._kernels[kernel].notebook
+            if self.kernels.rule.parks:
+                answer = await ask_to_park(manager)
+                if isinstance(answer, Refused):
+                    self._log.warning("gpu_magic: left alone: %s: %s", about, answer.reason)
+                else:
+                    self._log.warning("gpu_magic: parked %s of %s", bytes_text(answer), about)
+                self.kernels.leave_alone(kernel)
+                return
+            self._log.warning("gpu_magic: shutting down %s", about)
+            await ensure_async(self._manager.shutdown_kernel(kernel))
+            self.ended[kernel] = notebook
+            self._uses.pop(kernel, None)
+            for oldest in [*self.ended][:-_MOST_ENDED]:
+                del self.ended[oldest]
+        except Exception:  # noqa: BLE001 - whatever a kernel sends. At the next look it would fail again
+            self._log.exception("gpu_magic: kernel %s could not be %s", kernel, self._what)
+            self.kernels.keep(kernel)
         finally:
-            self.kernels.leave_alone(kernel)
-            del self._parking[kernel]
+            del self._ending[kernel]
+            self._too_late.discard(kernel)
 
-    async def _about(self, kernel: str) -> str:
+    def _about(self, kernel: str) -> str:
         """Return `kernel 3f2a…, train.ipynb, idle for 4 h with 31.0 GiB on GPU 2`."""
-        path = ""
-        with suppress(web.HTTPError):
-            sessions = await ensure_async(self._sessions.list_sessions())
-            path = next((one["path"] for one in sessions if one["kernel"]["id"] == kernel), "")
+        path = self._kernels[kernel].notebook
         memory, idle, gpus = self._uses[kernel]
         size = "?" if memory is UNKNOWN else bytes_text(memory)
         since = "?" if idle is UNKNOWN else time_text(idle)
@@ -141,7 +155,7 @@ class Culler:
         rule = self.kernels.rule
         kernels = {}
         for kernel, left in self.kernels.warned().items():
-            if kernel not in self._parking and kernel in self._uses:
+            if kernel not in self._too_late and kernel in self._uses:
                 memory, idle, gpus = self._uses[kernel]
                 figures = {"memory": memory, "idle": idle, "left": round(left)}
                 known = {name: None if value is UNKNOWN else value for name, value in figures.items()}
@@ -150,13 +164,16 @@ class Culler:
             "parks": rule.parks,
             "after": time_text(rule.after),
             "kernels": kernels,
-            "ended": [*self.ended],
+            "ended": self.ended,
         }
 
-    def keep(self, kernel: str) -> None:
-        """Let the time of a kernel begin now."""
+    def keep(self, kernel: str) -> bool:
+        """Let the time of a kernel begin now, and return whether it is not too late."""
+        if kernel in self._too_late:
+            return False
         self.kernels.keep(kernel)
         self._log.info("gpu_magic: kernel %s is kept for %s", kernel, time_text(self.kernels.rule.after))
+        return True
 
 
 class Refused(NamedTuple):
@@ -176,14 +193,31 @@ async def ask_to_park(manager: Any, patience: float = _PATIENCE) -> int | Refuse
         Seconds to wait for an answer.
 
     """
+    try:
+        with _client_of(manager) as client:
+            async with asyncio.timeout(patience):
+                return await _ask(client)
+    except TimeoutError:
+        return Refused(f"it did not answer within {time_text(patience)}")
+
+
+async def _is_free(manager: Any) -> bool:
+    """Return whether a kernel answers, as it does between two cells. Jupyter does not count this as use."""
+    with _client_of(manager) as client:
+        try:
+            await client.kernel_info(reply=True, timeout=_FREE_WITHIN)
+        except TimeoutError:
+            return False
+    return True
+
+
+@contextmanager
+def _client_of(manager: Any) -> Iterator[AsyncKernelClient]:
     client = AsyncKernelClient(connection_file=manager.connection_file, parent=manager)
     client.load_connection_file()
     client.start_channels(stdin=False, control=False, hb=False)
     try:
-        async with asyncio.timeout(patience):
-            return await _ask(client)
-    except TimeoutError:
-        return Refused(f"it did not answer within {time_text(patience)}")
+        yield client
     finally:
         client.stop_channels()
 
@@ -225,7 +259,7 @@ class CullingHandler(APIHandler):
 
         `parks`: whether kernels are asked to park, instead of shut down; `after`: the time without use, as
         text; `kernels`: those with a warning, by ID, each with `memory` (bytes), `gpus` (labels), `idle` and
-        `left` (seconds); `ended`: the IDs of those that were shut down.
+        `left` (seconds); `ended`: the paths of the notebooks of those that were shut down, by ID.
         """
         self.finish(json.dumps(self._culler.answer()))
 
@@ -237,6 +271,7 @@ class CullingHandler(APIHandler):
         kernel = body.get("kernel") if isinstance(body, dict) else None
         if not isinstance(kernel, str) or kernel not in self.kernel_manager:
             raise web.HTTPError(404, "There is no such kernel")
-        self._culler.keep(kernel)
+        if not self._culler.keep(kernel):
+            raise web.HTTPError(409, "It is too late")
         self.set_status(204)
         self.finish()

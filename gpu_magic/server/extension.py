@@ -8,7 +8,6 @@ changes nothing, unless `c.GpuMagic.cull_idle_gpu` tells it to (culler.py).
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Any
 
 from jupyter_server.auth.decorator import authorized
@@ -16,6 +15,7 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from tornado import web
 
+from gpu_magic.devices.idle import seconds_now
 from gpu_magic.errors import ChoiceError
 from gpu_magic.server.idle_kernels import GpuMagic
 from gpu_magic.server.reading import Reading, kernels_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["GpusHandler"]
 
 
-def _load_jupyter_server_extension(server: Any, now: Callable[[], float] = time.monotonic) -> None:
+def _load_jupyter_server_extension(server: Any, now: Callable[[], float] = seconds_now) -> None:
     app = server.web_app
     reading = Reading()
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import traitlets
 from traitlets.config import LoggingConfigurable
 
-from gpu_magic.devices.idle import LONGEST_GAP
+from gpu_magic.devices.idle import LONGEST_GAP, seconds_now
 from gpu_magic.devices.model import UNKNOWN, Unknown, sum_of
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.options import read_seconds
@@ -92,14 +91,13 @@ class IdleKernels:
     on a GPU. An unknown figure, or a long gap between two looks, starts the time again.
     """
 
-    def __init__(self, rule: Rule, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rule: Rule, now: Callable[[], float] = seconds_now) -> None:
         self.rule, self._now = rule, now
         self._looked_at = -math.inf
         self._since: dict[str, float] = {}  # since when each kernel with memory has been idle
         self._warned: dict[str, float] = {}  # since when its page warns
-        self._asked: dict[
-            str, float
-        ] = {}  # when it was asked to park. Then it is left alone until its next use
+        # When it was asked to park. Then it is left alone until its next use.
+        self._asked: dict[str, float] = {}
 
     def look(self, uses: Mapping[str, Use]) -> list[str]:
         """Return the kernels whose time is over. `uses` has what each kernel does now, by its ID."""
@@ -108,12 +106,13 @@ class IdleKernels:
         self._looked_at = now
         self._since, asked = {}, {}
         for kernel, (memory, idle, _) in uses.items():
-            if memory is UNKNOWN or idle is UNKNOWN or not memory:
-                continue
             at = self._asked.get(kernel)
-            if at is not None and now - idle <= at + _SETTLING:
+            if memory is UNKNOWN or idle is UNKNOWN:
+                if at is not None:
+                    asked[kernel] = at
+            elif at is not None and now - idle <= at + _SETTLING:
                 asked[kernel] = at
-            else:
+            elif memory:
                 self._since[kernel] = max(now - idle, before.get(kernel, now))
         self._asked = asked
         self._warned = {
@@ -144,7 +143,10 @@ class IdleKernels:
 
 
 def uses_of(answer: Mapping[str, Any]) -> dict[str, Use]:
-    """Return what each kernel has and does, from the server's answer to pages (`Reading.read`)."""
+    """Return what each kernel has and does, from the server's answer to pages (`Reading.read`).
+
+    Without those that are parked: they block nobody, and a shutdown would lose what was put aside.
+    """
     uses: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for gpu in answer["gpus"]:
         for kernel, figures in () if gpu["is_split"] else gpu["kernels"].items():
@@ -160,4 +162,5 @@ def uses_of(answer: Mapping[str, Any]) -> dict[str, Use]:
             tuple(label for label, figures in found if figures["memory"] != 0),
         )
         for kernel, found in uses.items()
+        if not all(figures["is_parked"] for _, figures in found)
     }

@@ -10,11 +10,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from jupyter_server.utils import ensure_async
 from tornado import web
 
 from gpu_magic.claims.held import Claims
-from gpu_magic.devices.idle import can_work, is_working, with_idle
+from gpu_magic.devices.idle import can_work, is_working, seconds_now, with_idle
 from gpu_magic.devices.machine_reader import MachineReader
 from gpu_magic.devices.model import IDLE_FROM, UNKNOWN, Inventory, Unknown, parts, sum_of
 from gpu_magic.devices.notebooks import with_notebooks
@@ -42,15 +43,21 @@ class Kernel(NamedTuple):
 
 
 async def kernels_of(manager: Any, sessions: Any) -> dict[int, Kernel]:
-    """Return the running kernels of a server, by PID, from its managers of kernels and of sessions."""
-    notebooks, kernels = {}, {}
+    """Return the running kernels of a server, by PID, from its managers of kernels and of sessions.
+
+    Without those on other machines, whose numbers are other processes' here.
+    """
+    notebooks: dict[str, str] = {}
+    kernels: dict[int, Kernel] = {}
     with suppress(web.HTTPError):
         listed = await ensure_async(sessions.list_sessions())
-        notebooks = {one["kernel"]["id"]: one["path"] for one in listed if one["type"] == "notebook"}
+        for one in listed:
+            if one["type"] == "notebook":
+                notebooks.setdefault(one["kernel"]["id"], one["path"])  # of several, the first
     for kernel_id in manager.list_kernel_ids():
         kernel = manager.get_kernel(kernel_id)
-        pid = getattr(kernel.provisioner, "pid", None)
-        if isinstance(pid, int):
+        provisioner = kernel.provisioner
+        if isinstance(provisioner, LocalProvisioner) and isinstance(pid := provisioner.pid, int) and pid > 1:
             kernels[pid] = Kernel(kernel_id, seconds_since_cell(kernel), notebooks.get(kernel_id, ""))
     return kernels
 
@@ -97,8 +104,8 @@ class Reading:
             MIG instance `label`, `typed` (after `%gpus`), `name`, `used` and `total` (bytes), `utilization`
             (percent), `is_free`, `is_split` (by MIG), `users` (a line each), and `kernels`: for each of these
             kernels that uses or claims the device, by id, `memory` (bytes, with its descendants),
-            `is_working` (on this device, now), and `idle` (whole seconds, see `Idleness`). An unknown figure
-            is None.
+            `is_working` (on this device, now), `is_parked` (by its claims), and `idle` (whole seconds, see
+            `Idleness`). An unknown figure is None.
 
         """
         with in_background():
@@ -111,7 +118,7 @@ class Reading:
         }
         machine = with_notebooks(machine.with_claims(self._claims.everybodys()), notebooks)
         cells = {pid: kernel.idle for pid, kernel in kernels.items() if kernel.idle is not UNKNOWN}
-        idle = self.reader.idleness.look(machine, time.monotonic(), cells)
+        idle = self.reader.idleness.look(machine, seconds_now(), cells)
         machine = with_idle(machine, idle)
         machine = replace(machine, gpus=tuple(map(_as_anybodys, machine.gpus)))
         # The server uses no GPU, so nothing is shown of this process.
@@ -166,7 +173,8 @@ def _kernels_on(device: Device, kernels: Iterable[int]) -> Iterator[tuple[int, d
     for pid in kernels:
         parts = [(_is_part(one, pid), one) for one in users]
         its = [one for is_part, one in parts if is_part is True]
-        if its or any(claim.pid == pid for claim in status.claims):
+        claims = [claim for claim in status.claims if claim.pid == pid]
+        if its or claims:
             memory = (
                 UNKNOWN
                 if status.users is UNKNOWN
@@ -175,7 +183,8 @@ def _kernels_on(device: Device, kernels: Iterable[int]) -> Iterator[tuple[int, d
             works = is_working(its, status)
             if works is False and can_work(status, only_unseen=True):
                 works = UNKNOWN
-            yield pid, {"memory": _known(memory), "is_working": _known(works)}
+            is_parked = bool(claims) and all(claim.is_parked for claim in claims)
+            yield pid, {"memory": _known(memory), "is_working": _known(works), "is_parked": is_parked}
 
 
 def _is_part(process: GpuProcess, pid: int) -> bool | Unknown:

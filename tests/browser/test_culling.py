@@ -80,7 +80,7 @@ def test_a_page_warns_and_keeps_the_kernel(culling: Lab, app: str, request: pyte
     until(lambda: f"kernel {kernel} is kept for 10 min" in (culling.root.parent / "server.log").read_text())
     # It is warned of again, used again, warned of, and shut down.
     facts = {"memory": None, "idle": 10, "left": 9, "gpus": ["GPU 0", "GPU 1", "GPU 2"]}
-    answer = {"parks": parks, "after": "10 min", "kernels": {}, "ended": []}
+    answer = {"parks": parks, "after": "10 min", "kernels": {}, "ended": {}}
     now = answer.copy()
     page.route("**/gpu_magic/culling*", lambda route: route.fulfill(json=now))
     warning = answer | {"kernels": {kernel: facts}}
@@ -89,7 +89,7 @@ def test_a_page_warns_and_keeps_the_kernel(culling: Lab, app: str, request: pyte
         (1, warning),
         (0, answer),
         (1, warning),
-        (1, answer | {"ended": [kernel]}),
+        (1, answer | {"ended": {kernel: "a.ipynb"}}),
     ):
         now.update(told)
         look_again(page)

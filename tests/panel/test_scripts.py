@@ -1,4 +1,4 @@
-"""The page's scripts without a page: node's own runner tries store.js and connection.js."""
+"""The page's scripts without a page: node's own runner tries some of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import LIMIT, ROOT
 
 
-@pytest.mark.parametrize("script", ["store", "connection"])
+@pytest.mark.parametrize("script", ["store", "connection", "culling"])
 def test_a_script(script: str) -> None:
     beside = Path(sys.executable).parent  # node comes from PyPI, with what else tests need
     done = subprocess.run(

@@ -94,7 +94,7 @@ class Jupyter:
         for _ in range(round(seconds / step)):
             self.now += step
             await self.culler.look()
-            while tasks := [*self.culler._parking.values()]:
+            while tasks := [*self.culler._ending.values()]:
                 await asyncio.gather(*tasks)
 
     def warned(self) -> set[str]:
@@ -115,7 +115,8 @@ def play(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., None]:
                 jupyter = Jupyter(tmp_path, machine, rule)
                 try:
                     await jupyter.culler.look()
-                    await scene(jupyter)
+                    async with asyncio.timeout(LIMIT):
+                        await scene(jupyter)
                 finally:
                     await jupyter.kernel_manager.shutdown_all(now=True)
                     jupyter.session_manager.close()
@@ -165,7 +166,7 @@ def test_an_idle_kernel_is_shut_down_with_its_session_and_no_other(
         await jupyter.pass_by(WARN)
         assert await jupyter.paths() == [f"{one}.ipynb" for one in ("empty", "starts", "trains", "works")]
         assert idle not in jupyter.kernel_manager
-        assert jupyter.culler.answer()["ended"] == [idle]
+        assert jupyter.culler.answer()["ended"] == {idle: "idle.ipynb"}
         (jupyter.folder / "go").touch()
         await go_on
         await jupyter.run(trains, "child.kill()")
@@ -196,6 +197,93 @@ def test_used_or_kept_in_the_warning_it_stays(play: Callable[..., None]) -> None
         assert jupyter.warned() == {used, kept}
         await jupyter.pass_by(30)
         assert await jupyter.paths() == []
+
+    play(scene)
+
+
+@pytest.mark.parametrize("rule", [SHUTS_DOWN, PARKS], ids=["shut down", "parked"])
+def test_a_kernel_that_waits_in_a_cell_is_kept_although_the_server_calls_it_idle(
+    play: Callable[..., None], caplog: pytest.LogCaptureFixture, rule: Rule
+) -> None:
+    """Each answer on the control channel ends with "idle", also while the shell waits in input()."""
+    caplog.set_level(logging.INFO)
+
+    async def scene(jupyter: Jupyter) -> None:
+        kernel = await jupyter.start("waits", PARKING.replace("ANSWER", "'parked': 1"))
+        manager = jupyter.kernel_manager.get_kernel(kernel)
+        client = manager.client()
+        client.start_channels()
+        await client.wait_for_ready(timeout=LIMIT)
+        client.execute("input('?')", allow_stdin=True)
+        await client.get_stdin_msg(timeout=LIMIT)
+        while manager.execution_state != "busy":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        client.control_channel.send(client.session.msg("create_subshell_request", {}))
+        while manager.execution_state != "idle":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        jupyter.rest(kernel)
+        await jupyter.pass_by(AFTER + 10)
+        assert (
+            told(caplog)[-1] == f"gpu_magic: kernel {kernel} does not answer, so it runs a cell and is kept"
+        )
+        assert jupyter.warned() == set()
+        assert await jupyter.paths() == ["waits.ipynb"]
+        client.input("")
+        client.stop_channels()
+        assert not (jupyter.folder / "asked").exists()
+
+    play(scene, rule)
+
+
+def test_kept_while_others_are_shut_down_it_stays_and_then_it_is_too_late(
+    play: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A shutdown can take long: the kernel of the first does not end by itself."""
+    caplog.set_level(logging.INFO)
+
+    async def scene(jupyter: Jupyter) -> None:
+        lingers = "import atexit, time\n@atexit.register\ndef linger():\n  time.sleep(600)"
+        slow, kept = await jupyter.start("slow", lingers), await jupyter.start("kept")
+        for kernel in (slow, kept):
+            jupyter.rest(kernel)
+        await jupyter.pass_by(AFTER)
+        assert jupyter.warned() == {slow, kept}
+        jupyter.now += 10
+        await jupyter.culler.look()
+        assert jupyter.culler.keep(kept)
+        while jupyter.warned():  # noqa: ASYNC110 - until the shutdown of the first has begun
+            await asyncio.sleep(0.01)
+        assert slow in jupyter.kernel_manager
+        assert not jupyter.culler.keep(slow)
+        for _ in range(3):  # looks go on meanwhile, so that this is no gap for others
+            jupyter.now += 10
+            await jupyter.culler.look()
+        assert slow in jupyter.kernel_manager
+        await asyncio.gather(*jupyter.culler._ending.values())
+        assert await jupyter.paths() == ["kept.ipynb"]
+        await jupyter.pass_by(AFTER - 40)
+        assert jupyter.warned() == {kept}
+        await jupyter.pass_by(10)
+        assert await jupyter.paths() == []
+
+    play(scene)
+
+
+def test_a_shutdown_that_fails_is_not_tried_again_at_each_look(
+    play: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(jupyter: Jupyter) -> None:
+        kernel = await jupyter.start("a")
+        jupyter.rest(kernel)
+        # As when a provisioner has lost its kernel's host.
+        manager = jupyter.kernel_manager.get_kernel(kernel)
+        manager.shutdown_kernel = None
+        await jupyter.pass_by(AFTER + 100)
+        del manager.shutdown_kernel
+        assert [line for line in told(caplog) if "could not" in line] == [
+            f"gpu_magic: kernel {kernel} could not be shut down"
+        ]
+        assert kernel in jupyter.kernel_manager
 
     play(scene)
 

@@ -132,9 +132,23 @@ def test_a_kernel_that_was_asked_to_park_is_left_alone_until_its_next_use() -> N
     assert time.over == ["k"]
 
 
+@pytest.mark.parametrize("use", [{"idle": UNKNOWN}, {"memory": UNKNOWN}], ids=str)
+def test_an_unknown_look_is_no_use_of_a_kernel_that_was_asked_to_park(use: dict[str, Any]) -> None:
+    time = Time(FOUR_HOURS._replace(parks=True))
+    time.pass_by(4 * HOUR)
+    time.kernels.leave_alone("k")
+    time.pass_by(STEP, **({"memory": 1 << 30} | use))
+    time.pass_by(9 * HOUR)
+    assert time.shown() == (None, [])
+
+
 def answer(*kernels: dict[str, Any], lists_processes: bool = True) -> dict[str, Any]:
     gpus = [
-        {"label": f"GPU {number}", "is_split": False, "kernels": {"k": one} if one else {}}
+        {
+            "label": f"GPU {number}",
+            "is_split": False,
+            "kernels": {"k": {"is_parked": False} | one} if one else {},
+        }
         for number, one in enumerate(kernels)
     ]
     return {"gpus": gpus, "lists_processes": lists_processes}
@@ -151,6 +165,12 @@ def test_what_a_kernel_has_is_added_up() -> None:
     split = answer(two)
     split["gpus"][0]["is_split"] = True
     assert uses_of(split) == {}
+
+
+def test_a_kernel_that_is_parked_is_no_candidate() -> None:
+    two, parked = {"memory": 2, "idle": 7}, {"memory": 1, "idle": 7, "is_parked": True}
+    assert uses_of(answer(parked, parked)) == {}
+    assert uses_of(answer(parked, two)) == {"k": Use(3, 7, ("GPU 0", "GPU 1"))}
 
 
 def options(**given: Any) -> GpuMagic:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pynvml
 import pytest
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from jupyter_server.services.kernels.kernelmanager import ServerKernelManager
 
 from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.devices.simulated.machine import SimulatedProcess
 from gpu_magic.server.reading import Kernel, Reading, seconds_since_cell
+from gpu_magic.server.reading import kernels_of as kernels_of_server
 from gpu_magic.testing import simulate
 from tests.claims.holders import stranger
-from tests.conftest import LIMIT
+from tests.conftest import LIMIT, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,7 +119,14 @@ def test_a_claim_tells_of_a_kernel_s_cells(reading: Reading) -> None:
         kernel.run("globals().update(kernel=Claims(is_at_work=lambda: True))")
         kernel.run(f"kernel.hold([{machine.gpus[0].uuid!r}])")
         (gpu,) = reading.read({kernel.pid: KERNEL})["gpus"]
-        assert gpu["kernels"] == {"the-kernel": {"memory": 0, "is_working": False, "idle": 0}}
+        assert gpu["kernels"] == {
+            "the-kernel": {"memory": 0, "is_working": False, "is_parked": False, "idle": 0}
+        }
+        kernel.run("kernel.release()")
+        kernel.run("globals().update(parked=Claims(is_parked=lambda: True))")
+        kernel.run(f"parked.hold([{machine.gpus[0].uuid!r}])")
+        (gpu,) = reading.read({kernel.pid: KERNEL})["gpus"]
+        assert kernels_of(gpu, "memory", "is_parked") == {"memory": 0, "is_parked": True}
 
 
 def test_a_kernel_has_the_name_that_its_notebook_has_at_the_server_now(reading: Reading) -> None:
@@ -136,7 +147,7 @@ def test_in_a_container_a_process_with_a_kernel_s_number_is_not_the_kernel(readi
         answer = reading.read({kernel.pid: KERNEL})
         assert [gpu["kernels"] for gpu in answer["gpus"]] == [
             {},
-            {"the-kernel": {"memory": None, "is_working": None, "idle": None}},
+            {"the-kernel": {"memory": None, "is_working": None, "is_parked": False, "idle": None}},
         ]
         machine.gpus[1].processes[0].work = 0
         works = kernels_of(reading.read({kernel.pid: KERNEL})["gpus"][1], "idle", "is_working")
@@ -193,3 +204,56 @@ def test_a_machine_that_can_not_be_simulated_is_a_problem_as_any_other(
     answer = reading.read({})
     assert answer["gpus"] == []
     assert "8xNothing" in answer["problem"]
+
+
+@pytest.fixture
+def sessions() -> Any:
+    """Return what lists one kernel in two notebooks, as after "Use kernel from other notebook"."""
+
+    class Sessions:
+        async def list_sessions(self) -> list[dict[str, Any]]:
+            return [
+                {"kernel": {"id": "k"}, "path": path, "type": "notebook"} for path in ("a.ipynb", "b.ipynb")
+            ]
+
+    return Sessions()
+
+
+class Manager(ServerKernelManager):
+    """A manager of one kernel, which is the kernels' manager too."""
+
+    def list_kernel_ids(self) -> list[str]:
+        return ["k"]
+
+    def get_kernel(self, _: str) -> Manager:
+        return self
+
+
+@pytest.mark.parametrize(
+    ("provisioner", "pid", "found"),
+    [
+        (LocalProvisioner, 4711, {4711: Kernel("k", UNKNOWN, "a.ipynb")}),
+        (LocalProvisioner, None, {}),
+        (LocalProvisioner, 1, {}),
+        (SimpleNamespace, 4711, {}),  # its number on another machine
+    ],
+)
+def test_only_a_process_of_this_machine_is_a_kernel(
+    sessions: Any, provisioner: Any, pid: int | None, found: dict[int, Kernel]
+) -> None:
+    manager = Manager()
+    manager.provisioner = provisioner()
+    manager.provisioner.pid = pid
+    assert asyncio.run(kernels_of_server(manager, sessions)) == found
+
+
+def test_the_time_in_which_the_machine_sleeps_counts() -> None:
+    """So that it is a gap between two looks. In a namespace of its own, the machine has slept before."""
+    slept = ["unshare", "--map-root-user", "--time", "--boottime", "100000"]
+    if shutil.which("unshare") is None or subprocess.run([*slept, "true"], check=False).returncode:
+        pytest.skip("needs util-linux and a kernel with namespaces of time")
+    code = (
+        "import time; from gpu_magic.devices.idle import seconds_now; print(seconds_now() - time.monotonic())"
+    )
+    said = subprocess.run([*slept, sys.executable, "-c", code], check=True, capture_output=True, cwd=ROOT)
+    assert float(said.stdout) > 99_000

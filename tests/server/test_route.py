@@ -171,7 +171,7 @@ def test_an_idle_kernel_is_shut_down_once_its_time_is_over(
         (True, False),
         (False, True),
     ]
-    assert server.ask("gpu_magic/culling")[1]["ended"] == [kernels[0]]
+    assert server.ask("gpu_magic/culling")[1]["ended"] == {kernels[0]: "idle.ipynb"}
     assert server.ask("gpu_magic/culling", {"kernel": kernels[0]})[0] == 404
     assert server.ask("gpu_magic/culling", ["x"])[0] == 404
     assert server.ask("gpu_magic/culling", {"kernel": kernels[1]})[0] == 204

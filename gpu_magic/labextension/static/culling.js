@@ -1,9 +1,17 @@
 // Warns of kernels that the server will shut down, or ask to park, because they hold GPU memory idle: see
 // server/culler.py. JupyterLab shows at most 140 characters of a notification.
-import { gib, nameOf } from "./machine.js";
+import { gib, nameOf, printable } from "./machine.js";
 
 const LONGEST_NAME = 32;
 const MOST_NAMED = 2; // GPUs
+
+const NOT_KEPT = "The kernel could not be kept. Run a cell to keep it.";
+
+// A notebook's name without its folder.
+function short(path) {
+  const whole = printable(path).replace(/^.*\//, "");
+  return whole.length > LONGEST_NAME ? `${whole.slice(0, LONGEST_NAME - 1)}…` : whole;
+}
 
 export class Culling {
   constructor(app, { PageConfig, ServerConnection, Notification }) {
@@ -12,6 +20,7 @@ export class Culling {
     this.request = ServerConnection.makeRequest;
     this.settings = app.serviceManager.serverSettings;
     this.shown = new Map(); // by kernel: the notification's id, and the kernel's name
+    this.told = undefined; // the kernels that had ended at the first answer, or of whose end the user was told
     // Only a server that culls kernels gives the seconds between two questions.
     this.wait = 1000 * Number(PageConfig?.getOption("gpuMagicCulling"));
     if (!this.wait || !Notification) return;
@@ -37,20 +46,25 @@ export class Culling {
   }
 
   show({ kernels, ended, parks, after }) {
-    for (const [kernel, { id, name }] of this.shown) {
+    this.told ??= new Set(Object.keys(ended));
+    for (const [kernel, path] of Object.entries(ended)) {
+      if (this.told.has(kernel)) continue;
+      this.told.add(kernel);
+      const { id, name } = this.shown.get(kernel) ?? { name: short(path) || "A kernel" };
+      this.shown.delete(kernel);
+      const message = `${name} was shut down, because it held GPU memory and was idle for ${after}.`;
+      const changed = { message, type: "info", actions: [], autoClose: false };
+      // This page may have slept through the warning, or the user has closed it.
+      if (!id || !this.notify.update({ id, ...changed })) this.notify.info(message, { autoClose: false });
+    }
+    for (const [kernel, { id }] of this.shown) {
       if (kernel in kernels) continue;
       this.shown.delete(kernel);
-      if (ended.includes(kernel)) {
-        const message = `${name} was shut down, because it held GPU memory and was idle for ${after}.`;
-        this.notify.update({ id, message, type: "info", actions: [], autoClose: false });
-      } else {
-        this.notify.dismiss(id); // it is in use again, was kept in another page, or has been asked to park
-      }
+      this.notify.dismiss(id); // it is in use again, was kept in another page, or has been asked to park
     }
     for (const [kernel, facts] of Object.entries(kernels)) {
       if (this.shown.has(kernel)) continue;
-      const whole = nameOf(this.app, kernel).replace(/^.*\//, "");
-      const name = whole.length > LONGEST_NAME ? `${whole.slice(0, LONGEST_NAME - 1)}…` : whole;
+      const name = short(nameOf(this.app, kernel));
       const id = this.notify.warning(this.text(name, facts, parks), {
         autoClose: false,
         actions: [
@@ -73,7 +87,9 @@ export class Culling {
   }
 
   async keep(kernel) {
-    const answer = await this.send("", { method: "POST", body: JSON.stringify({ kernel }) });
-    if (!answer.ok) this.notify.error("The kernel could not be kept. Run a cell to keep it.", { autoClose: false });
+    const answer = await this.send("", { method: "POST", body: JSON.stringify({ kernel }) }).catch(() => undefined);
+    if (answer?.ok) return;
+    const why = answer?.status === 409 ? "It is too late to keep the kernel." : NOT_KEPT;
+    this.notify.error(why, { autoClose: false });
   }
 }

@@ -13,7 +13,7 @@ function make(tag, className = "", text = "") {
 }
 
 // As `printable` of gpu_magic.text: without control characters and direction marks.
-const printable = (text) => text.replace(/[\p{C}\p{Z}]/gu, (one) => (one === " " ? one : "\ufffd"));
+export const printable = (text) => text.replace(/[\p{C}\p{Z}]/gu, (one) => (one === " " ? one : "\ufffd"));
 
 // Without the unit, which appears once after used and total, as in the table of %gpus.
 export const gib = (bytes) => (bytes === null ? "?" : (bytes / 2 ** 30).toFixed(bytes < 9.95 * 2 ** 30 ? 1 : 0));
