@@ -61,6 +61,7 @@ class _Panel(Protocol):
     def say(self, text: str, kind: str, warnings: Iterable[str] = ()) -> None: ...
     def send(self) -> None: ...
     def read(self) -> object: ...
+    def refuse(self, page: str, text: str) -> None: ...
     def restart(self, page: str = "") -> None: ...
 
 
@@ -83,6 +84,8 @@ class Choosing:
         """Choose as soon as no cell runs."""
         with self._lock:
             self.stop()
+            if self._wanted is not None:
+                self._panel.refuse(self._wanted.page, "Another choice was made meanwhile.")
             self._wanted = _Wanted(request, restart, page)
         self._panel.idle.request()
 
@@ -142,6 +145,8 @@ class Choosing:
         with contextlib.suppress(Exception):  # the next reading shows the error
             self._panel.read()
         self._panel.say(*said)
+        if wanted.page:
+            self._panel.refuse(wanted.page, said[0])
 
     def _take(self, *, before_cell: bool) -> _Wanted | None:
         wanted, wait = self._wanted, self._wait

@@ -9,6 +9,7 @@ The kernel sends
   restart   {kernel, page}: restart the kernel with this id (empty: unknown) through the Jupyter server. The
             page with the name `page` does this: a panel, or rerun.js, which then runs cells. If `page` is
             empty, every page answers whether it can
+  refused   {page, text}: the choice that `page` asked for was made without a restart, or not at all, and why
   attached  {page, script, style, state}: the answer to `attach`
   closed    {}: gpu_magic was unloaded, so pages without a widget no longer have a kernel
 
@@ -39,7 +40,7 @@ from gpu_magic.errors import GpuMagicError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CHECKS", "NotUnderstoodError", "read"]
+__all__ = ["CHECKS", "NotUnderstoodError", "page_that_chooses", "read"]
 
 _LONGEST_NAME = 64  # characters of a page's or a view's name, or of a key
 _MOST_OPEN = 256  # rows of a view
@@ -115,3 +116,9 @@ def read(message: object) -> tuple[str, dict[str, Any]]:
         if all(name in message and is_valid(message[name]) for name, is_valid in checks.items()):
             return kind, {name: message[name] for name in checks}
     raise NotUnderstoodError
+
+
+def page_that_chooses(message: object) -> str:
+    """Return the page that asks for a choice. Empty: the message is another one."""
+    page = message.get("page") if isinstance(message, dict) and message.get("type") == "choose" else None
+    return str(page) if _is_name(page) else ""

@@ -187,6 +187,7 @@ class PanelState:
                 self.idle.request()
         except GpuMagicError as error:
             self.say(str(error), "error")
+            self.refuse(messages.page_that_chooses(message), str(error))
 
     def _look(self, viewer: Viewer, view: str, visibility: str, open: list[str] | None) -> None:  # noqa: A002
         with self.lock:
@@ -269,6 +270,12 @@ class PanelState:
     def _set_said(self, text: str = "", kind: str = "info", warnings: Iterable[str] = ()) -> None:
         number = self._said["number"] + 1
         self._said = {"number": number, "text": text, "kind": kind, "warnings": list(warnings)}
+
+    def refuse(self, page: str, text: str) -> None:
+        """Tell the page that asked for a choice that it does not restart the kernel, and why."""
+        with self.lock:
+            for viewer in list(self._views):
+                viewer.tell({"type": "refused", "page": page, "text": text})
 
     def restart(self, page: str = "") -> None:
         """Restart the kernel, through this page if one is named, and show the restart in every panel."""

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import LIMIT, ROOT
 
 
-@pytest.mark.parametrize("script", ["store", "connection", "culling"])
+@pytest.mark.parametrize("script", ["store", "connection", "rerun", "culling"])
 def test_a_script(script: str) -> None:
     beside = Path(sys.executable).parent  # node comes from PyPI, with what else tests need
     done = subprocess.run(

@@ -198,6 +198,24 @@ def test_a_restart_waits_for_the_end_of_a_cell_that_begins(pages: Pages) -> None
     assert "--restart needs a Jupyter kernel" in pages.said
 
 
+def test_each_page_that_asks_for_a_restart_is_told_that_there_is_none(pages: Pages) -> None:
+    def refused() -> list[tuple[str, str]]:
+        return [(one["page"], one["text"]) for one in pages.hear() if one["type"] == "refused"]
+
+    start_cuda()
+    for page in ("p", "q"):
+        asks = {"type": "choose", "request": "3", "restart": True, "page": page}
+        pages.kernel.receive(pages, asks)
+    assert refused() == [("p", "Another choice was made meanwhile.")]
+    pages.kernel._when_idle(before_cell=False)
+    assert refused() == [("q", pages.said)]
+    pages.kernel.say("Freed nothing.", "done")
+    assert refused() == []
+    pages.kernel.pause()
+    pages.kernel.receive(pages, asks)
+    assert refused() == [("q", pages.said)]
+
+
 def test_nothing_is_done_once_the_extension_is_unloaded(pages: Pages) -> None:
     pages.kernel.pause()
     pages.choose("1")

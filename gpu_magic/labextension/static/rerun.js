@@ -5,6 +5,7 @@
 
 // A cell that makes a choice, and does nothing else.
 const IS_CHOICE = /^(%load_ext gpu_magic\s*\n)?%gpus (?!.*--(restart|dry-run|in-process|help)\b)\S.*$/;
+const LOST = "The kernel has ended or was restarted before it could make the choice. Nothing was changed.";
 // A saved notebook can hold any request. In braces, %gpus would run code.
 const IS_REQUEST = /^[\w,:. -]+$/;
 
@@ -37,7 +38,7 @@ export class Rerun {
     this.chip = chip;
     this.notebook = chip.notebook;
     this.dialogs = { Widget, Dialog, showDialog, Notification };
-    this.settle = undefined; // called with the kernel's answer to a choice, while it is awaited
+    this.awaited = new Map(); // what is called with the kernel's answer, by the name of the request
     this.listen(this.notebook.node);
   }
 
@@ -54,12 +55,12 @@ export class Rerun {
 
   // Hears what a kernel answers to a choice.
   follow(model) {
-    let number = model.get("full_state").said.number;
-    model.on("msg:custom", ({ type, page, state }) => {
-      if (type === "restart" && page === model.page) this.settle?.("");
-      const isNew = state && state.said.number !== number;
-      if (isNew) number = state.said.number;
-      if (isNew && state.said.text) this.settle?.(state.said.text);
+    model.on("msg:custom", ({ type, page, text }) => {
+      if (type === "restart") this.awaited.get(page)?.("");
+      if (type === "refused") this.awaited.get(page)?.(`The kernel was not restarted. ${text}`);
+    });
+    model.on("comm_live_update", () => {
+      for (const settle of this.awaited.values()) settle(LOST);
     });
   }
 
@@ -72,13 +73,14 @@ export class Rerun {
       return this.tell("The kernel of this notebook has not loaded gpu_magic. Run the notebook's cells instead.");
     const plan = this.plan(request, selected);
     if (!(await this.confirm(plan))) return;
+    const page = Math.random().toString(36).slice(2); // of this request alone
     const refusal = await new Promise((done) => {
-      this.settle = done;
-      model.send({ type: "choose", request, restart: true, page: model.page });
+      this.awaited.set(page, done);
+      model.send({ type: "choose", request, restart: true, page });
     });
-    this.settle = undefined;
-    if (refusal) return this.tell(`The kernel was not restarted. ${refusal}`);
-    model.send({ type: "answer_restart", page: model.page, can: true });
+    this.awaited.delete(page);
+    if (refusal) return this.tell(refusal);
+    model.send({ type: "answer_restart", page, can: true });
     this.write(plan);
     try {
       await kernel.restart(); // the session's own `restartKernel` hides errors
@@ -133,8 +135,10 @@ export class Rerun {
     return (await showDialog({ title, body: new Widget({ node }), buttons, defaultButton: 0 })).button.accept;
   }
 
-  write({ changed, source, lock }) {
-    if (lock) return;
+  write({ changed, old, source, lock }) {
+    if (lock || changed?.isDisposed) return;
+    if (changed && sourceOf(changed) !== old)
+      return this.tell(`${capitalized(nameOf(changed))} was edited meanwhile, so it stays as it is.`);
     if (changed) return changed.model.sharedModel.setSource(source);
     const metadata = { trusted: true, gpu_magic: { is_choice: true } };
     this.notebook.content.model.sharedModel.insertCell(0, { cell_type: "code", source, metadata });
