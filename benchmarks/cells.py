@@ -95,7 +95,7 @@ def _measuring() -> Table:
     with sleepers() as pids, driver_libraries(pids) as environment:
         targets = {name: f"benchmarks.cells:measured:{how}" for name, how in names.items()}
         seconds = steady(targets, environment | {"CUDA_VISIBLE_DEVICES": "0"}, processes=5)
-    bounds: dict[str, Bound] = {"%%gpu_time": (4, "%%time"), "on, and off again": 1.3}
+    bounds: dict[str, Bound] = {"%%gpu_time": (3.5, "%%time"), "on, and off again": 1.3}
     return Table.of("A cell, `1`, on one GPU, CUDA started", seconds, bounds)
 
 
