@@ -377,14 +377,16 @@ def resume(file: Path) -> str:
 def keep_restarted(session: Session, text: str, options: Options) -> Choice | None:
     """Keep the choice of `--restart` instead of a choice of before the restart, once for each of these.
 
-    So it survives when the notebook's cells run again. Return None for all other choices.
+    So it survives when the notebook's cells run again. Return None for all other choices, and for one that is
+    made twice in a row.
     """
     restarted, typed = session.restarted, _as_typed(text, options)
-    if typed not in restarted.replaces:
+    if typed not in restarted.replaces or typed == restarted.replaced:
+        session.restarted = restarted._replace(replaced="")
         return None
     left = list(restarted.replaces)
     left.remove(typed)  # once: two cells can have the same choice
-    session.restarted = restarted._replace(replaces=tuple(left))
+    session.restarted = restarted._replace(replaces=tuple(left), replaced=typed)
     kept = apply(session, restarted.request, cast("Options", restarted.options))
     return replace(kept, instead_of=typed)
 

@@ -43,6 +43,7 @@ class Restarted(NamedTuple):
     options: object = None  # `gpus.options.Options`
     devices: tuple[str, ...] = ()  # their identities
     replaces: tuple[str, ...] = ()  # the choices of before the restart that it still replaces, as typed
+    replaced: str = ""  # the one that it has replaced last, which its user can insist on
 
 
 class Session:

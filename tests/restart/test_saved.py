@@ -122,6 +122,17 @@ def test_a_choice_that_two_cells_have_made_is_replaced_in_both(file: Path, typed
     assert typed("%gpus 1").text.startswith("cuda:0 = GPU 1")
 
 
+def test_a_choice_that_a_cell_has_made_often_counts_when_it_is_run_again_as_the_message_says(
+    file: Path, typed: Typed
+) -> None:
+    file.write_text(saved(request="0", replaces=["1"] * 3))
+    resume(file)
+    assert typed("%gpus 1").text.startswith(
+        "GPU 0, as chosen with --restart. To choose 1 instead, run this again"
+    )
+    assert typed("%gpus 1").text.startswith("cuda:0 = GPU 1")
+
+
 def test_whatever_else_is_chosen_after_a_restart_counts_at_once_and_ends_this(
     file: Path, typed: Typed
 ) -> None:
