@@ -57,6 +57,7 @@ class Culler:
         self._uses: dict[str, Use] = {}
         self._as_of = now()  # when the latest look began
         self._told: set[str] = set()  # kernels of whose warning the log tells
+        self._problem = ""  # why no GPU can be read, as the log tells
         self._ending: dict[str, asyncio.Task[None]] = {}  # kernels whose time is over
         self._too_late: set[str] = set()  # those that can no longer be kept
         pause = min(_BETWEEN_LOOKS, (rule.warn or rule.after) / 3)
@@ -89,7 +90,12 @@ class Culler:
         """Look at the kernels once, warn, and begin to end those whose time is over."""
         began = self._now()
         kernels = await kernels_of(self._manager, self._sessions)
-        self._uses = uses_of(await self._reading.of(kernels))
+        answer = await self._reading.of(kernels)
+        if answer["problem"] != self._problem:
+            self._problem = answer["problem"]
+            if self._problem:
+                self._log.warning("gpu_magic: no kernel is culled: %s", one_line(self._problem))
+        self._uses = uses_of(answer)
         self._kernels, self._as_of = {kernel.id: kernel for kernel in kernels.values()}, began
         over = self.kernels.look(self._uses)
         warned = self.kernels.warned()

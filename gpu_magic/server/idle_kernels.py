@@ -12,6 +12,7 @@ from gpu_magic.devices.idle import LONGEST_GAP, seconds_now
 from gpu_magic.devices.model import UNKNOWN, Unknown, sum_of
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.options import read_seconds
+from gpu_magic.text import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,7 +56,8 @@ class GpuMagic(LoggingConfigurable):
         if warn >= after:
             raise ChoiceError(
                 f"c.GpuMagic.cull_idle_gpu_warn = {self.cull_idle_gpu_warn!r:.40} is not shorter than "
-                f"cull_idle_gpu = {self.cull_idle_gpu!r:.40}, so no kernel is culled."
+                f"cull_idle_gpu = {self.cull_idle_gpu!r:.40} ({time_text(after)}), so no kernel is culled. "
+                'Try a longer cull_idle_gpu, such as "4h", or cull_idle_gpu_warn = 0'
             )
         return Rule(after, warn, parks)
 

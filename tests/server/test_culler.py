@@ -6,7 +6,7 @@ import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
@@ -130,6 +130,23 @@ def play(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., None]:
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.getMessage().startswith("gpu_magic: ")]
+
+
+def test_a_server_that_can_read_no_gpu_says_once_that_it_culls_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The machine of the tests has no GPU."""
+
+    async def main() -> None:
+        jupyter = Jupyter(tmp_path, cast("Any", None), SHUTS_DOWN)
+        for _ in range(2):
+            await jupyter.culler.look()
+        jupyter.session_manager.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(main())).result()
+    (line,) = told(caplog)
+    assert line.startswith("gpu_magic: no kernel is culled: No GPU can be read")
 
 
 def test_an_idle_kernel_is_shut_down_with_its_session_and_no_other(

@@ -205,7 +205,8 @@ def test_options(given: dict[str, Any], rule: Rule | None) -> None:
         ({"cull_idle_gpu": "4h", "cull_idle_gpu_warn": "soon"}, "cull_idle_gpu_warn = 'soon' is not a time"),
         (
             {"cull_idle_gpu": "10m"},
-            "cull_idle_gpu_warn = '15m' is not shorter than cull_idle_gpu = '10m', so no kernel is culled.",
+            "cull_idle_gpu_warn = '15m' is not shorter than cull_idle_gpu = '10m' (10 min), so no kernel is culled. "
+            'Try a longer cull_idle_gpu, such as "4h", or cull_idle_gpu_warn = 0',
         ),
     ],
 )
