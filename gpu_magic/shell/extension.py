@@ -201,7 +201,7 @@ class GpuMagics(Configurable):
             try:
                 read_seconds(proposal["value"])
             except ChoiceError as problem:
-                error = TraitError(f"park_after: {problem}.")
+                error = TraitError(f"park_after: {problem}. To turn it off: None")
                 show_as(error, f"TraitError: {error}")
                 raise error from None
         return proposal["value"]

@@ -169,7 +169,7 @@ def test_a_bad_time_is_one_line_and_changes_nothing(
     typed("%config GpuMagics.park_after = '30m'")
     typed(f"%config GpuMagics.park_after = {value}")
     (said,) = caplog.messages
-    assert re.fullmatch(r"park_after: .* is not a time\. Try 30m, 90s or 1h30m\.", said)
+    assert re.fullmatch(r"park_after: .* is not a time\. Try 30m, 90s or 1h30m\. To turn it off: None", said)
     assert typed("%config GpuMagics.park_after").value == "30m"
 
 
