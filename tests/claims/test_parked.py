@@ -118,6 +118,16 @@ def test_a_notebook_is_parked_from_gpu_park_to_gpu_unpark(
     assert modes(folder) == NOT_PARKED
 
 
+def test_a_notebook_whose_variables_were_not_all_searched_is_not_parked(
+    framework: EightGpus, typed: Typed, folder: Path
+) -> None:
+    typed(
+        "from types import SimpleNamespace\nmany = [SimpleNamespace(inner=[one]) for one in range(150_000)]"
+    )
+    assert "Not searched in full" in typed("%gpu_park").text
+    assert modes(folder) == NOT_PARKED
+
+
 @pytest.mark.parametrize("cell", ["framework.reserved = 2 << 20", "del x, y", "x.ordinal = y.ordinal = 0"])
 def test_what_a_cell_brings_to_a_gpu_ends_it(
     framework: EightGpus, typed: Typed, folder: Path, cell: str

@@ -23,7 +23,7 @@ function makeCell(source, outputs = []) {
 }
 
 // A notebook in which the user has agreed to a restart with GPU 3, and the kernel has yet to answer.
-async function asked() {
+async function asked(request = "3") {
   const cells = [makeCell("%gpus 2,0"), makeCell("train()"), makeCell("%gpus 3", ["gm-rerun"])];
   const [told, sent, hearers] = [[], [], {}];
   const kernel = { status: "busy", restart: async () => sent.push({ type: "restarted" }) };
@@ -51,10 +51,10 @@ async function asked() {
     Notification: { warning: (text) => told.push(text) },
   });
   rerun.follow(model);
-  const done = rerun.ask("3", cells[2]);
+  const done = rerun.ask(request, cells[2]);
   await new Promise((next) => setTimeout(next));
   const hear = (message) => hearers["msg:custom"](message);
-  return { first: cells[0].sharedModel, told, sent, hear, done, hearers, page: sent[0].page };
+  return { first: cells[0].sharedModel, told, sent, hear, done, hearers, page: sent[0]?.page };
 }
 
 test("a cell that was edited while the kernel was busy stays as it is", async () => {
@@ -95,5 +95,15 @@ test("a refusal, or the loss of the kernel, ends the request and changes nothing
     assert.ok(asking.told[0].startsWith(says));
     assert.equal(asking.first.source, "%gpus 2,0");
     assert.equal(asking.sent.length, 1);
+  }
+});
+
+test("a request of a saved notebook that would run code is not asked for, nor written", async () => {
+  for (const request of ["{open('x', 'w')}", "0\nimport os", "0 $(id)", ""]) {
+    const { first, told, sent, done } = await asked(request);
+    assert.deepEqual(sent, []);
+    await done;
+    assert.equal(first.source, "%gpus 2,0");
+    assert.equal(told.length, 1);
   }
 });
