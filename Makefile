@@ -117,11 +117,11 @@ constraints:
 	{ echo "# What \`make test\` installs. \`make constraints\` renews it (Python 3.11)."; \
 	    build/newest/bin/python -m pip freeze --all --exclude-editable | sed -e '/^pip==/d' -e 's/+.*//'; } > tests/constraints.txt
 
-# JupyterLab reads a copy of the page's files, so a change of one needs another installation.
-.venv-demo/installed: pyproject.toml $(wildcard hatch_build.py $(addprefix gpu_magic/,labextension/*.json labextension/static/* panel/*.js panel/*.css))
+.venv-demo/installed: pyproject.toml
 	@echo "Once: JupyterLab and gpu_magic are installed in .venv-demo, which takes a minute or two."
 	@$(PYTHON) -m venv .venv-demo
 	@.venv-demo/bin/python -m pip install --disable-pip-version-check --editable '.[demo]'
+	@PATH="$(CURDIR)/.venv-demo/bin:$$PATH" jupyter labextension develop --overwrite .
 	@touch $@
 
 .venv-docs/installed: pyproject.toml

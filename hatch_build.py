@@ -1,7 +1,9 @@
-"""Adds the extension of JupyterLab and Notebook 7 to the wheel, also to that of an editable install.
+"""Adds the extension of JupyterLab and Notebook 7 to the wheel.
 
-Jupyter servers let browsers keep an extension's files for a year, whatever their names are. So the files are
-placed below a hash of their content. package.json, which browsers don't read, names the hash and the version.
+Jupyter servers let browsers keep the files below an extension's `static/` for a year, whatever their names
+are. So the page's files are placed there below a hash of their content. package.json, which browsers don't
+read, names the hash and the version. An editable install has no copy: `jupyter labextension develop` links
+the folder itself, whose files are not below `static/`, so browsers ask for them again.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -18,29 +20,37 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 class LabExtensionHook(BuildHookInterface):
     """Places the extension's files for the wheel."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the files to what the wheel installs beside the package."""
-        root = Path(self.root, "gpu_magic")
-        extension, panel = root / "labextension", root / "panel"
-        files = [*(extension / "static").iterdir(), panel / "connection.js", panel / "panel.css"]
+        if version == "editable":
+            return
+        extension = Path(self.root, "gpu_magic", "labextension")
+        files = {
+            file.relative_to(extension).as_posix(): file
+            for file in sorted(extension.rglob("*"))
+            if file.is_file()
+        }
         digest = hashlib.sha256()
-        for file in sorted(files, key=lambda file: file.name):
-            content = file.read_bytes()
-            digest.update(f"{file.name} {len(content)} ".encode() + content)
-        static = f"static/{digest.hexdigest()[:20]}"
+        for name, file in files.items():
+            if name.startswith("page/"):
+                content = file.read_bytes()
+                digest.update(f"{file.name} {len(content)} ".encode() + content)
+        page = f"static/{digest.hexdigest()[:20]}/"
 
-        package = json.loads((extension / "package.json").read_text())
+        package = json.loads(files["package.json"].read_text())
         package["version"] = self.metadata.version
-        package["jupyterlab"]["_build"]["load"] = f"{static}/remoteEntry.js"
-        self._made = TemporaryDirectory()
-        made = Path(self._made.name, "package.json")
-        made.write_text(json.dumps(package, indent=2))
+        package["jupyterlab"]["_build"]["load"] = f"{page}remoteEntry.js"
+        with NamedTemporaryFile("w", suffix=".json", delete=False) as made:
+            json.dump(package, made, indent=2)
+        files["package.json"] = self._made = Path(made.name)
 
-        target = "share/jupyter/labextensions/gpu-magic"
-        placed = {made: "package.json", extension / "install.json": "install.json"}
-        placed |= {file: f"{static}/{file.name}" for file in files}
-        build_data["shared_data"] |= {str(source): f"{target}/{place}" for source, place in placed.items()}
+        target = "share/jupyter/labextensions/gpu-magic/"
+        build_data["shared_data"] |= {
+            str(file): target + (page + file.name if name.startswith("page/") else name)
+            for name, file in files.items()
+        }
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Remove what was only made for the wheel."""
-        self._made.cleanup()
+        if version != "editable":
+            self._made.unlink()

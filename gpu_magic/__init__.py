@@ -48,6 +48,11 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
     return [{"module": "gpu_magic.server.extension"}]
 
 
+def _jupyter_labextension_paths() -> list[dict[str, str]]:
+    """Return the folder that `jupyter labextension develop` links, and the name of the link."""
+    return [{"src": "labextension", "dest": "gpu-magic"}]
+
+
 @cache
 def _homes() -> dict[str, str]:
     """Return the module of each public name. The stub has `from MODULE import NAME as NAME`."""

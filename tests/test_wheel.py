@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -39,8 +40,7 @@ def _tracked(*folders: str) -> set[str]:
 
 def test_it_has_the_package_as_it_is_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     inside = {name for name in wheel.namelist() if name.startswith("gpu_magic/")}
-    apart = _tracked("gpu_magic/labextension")
-    assert inside == _tracked("gpu_magic") - apart - {"gpu_magic/ruff.toml"}
+    assert inside == _tracked("gpu_magic") - {"gpu_magic/ruff.toml"}
     tops = {name.partition("/")[0] for name in wheel.namelist()}
     version = f"gpu_magic-{gpu_magic.__version__}"
     assert tops == {"gpu_magic", f"{version}.data", f"{version}.dist-info"}
@@ -53,12 +53,21 @@ def test_what_a_page_loads_is_below_a_hash_of_its_content(wheel: zipfile.ZipFile
     assert package["version"] == gpu_magic.__version__
     load = Path(package["jupyterlab"]["_build"]["load"])
     assert re.fullmatch(r"static/\w{20}/remoteEntry\.js", str(load))
-    own = {f"gpu_magic/panel/{name}" for name in ("connection.js", "panel.css")}
-    own |= _tracked("gpu_magic/labextension/static")
+    own = _tracked("gpu_magic/labextension/page")
     sources = {f"{load.parent}/{Path(name).name}": name for name in own}
     assert shared == {"package.json", "install.json", *sources}
     for placed, source in sources.items():
         assert wheel.read(EXTENSION + placed) == (ROOT / source).read_bytes()
+
+
+def test_an_editable_install_has_no_copy_that_pip_would_write_through_the_link(tmp_path: Path) -> None:
+    """`jupyter labextension develop` links the folder. tests/browser/test_upgrade.py opens it."""
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))["LabExtensionHook"]
+    building = hook(str(ROOT), {}, None, None, str(tmp_path), "wheel")
+    data: dict[str, dict[str, str]] = {"shared_data": {}}
+    building.initialize("editable", data)
+    building.finalize("editable", data, "")
+    assert data == {"shared_data": {}}
 
 
 def test_it_enables_the_extension_of_the_server(wheel: zipfile.ZipFile) -> None:

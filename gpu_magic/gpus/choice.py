@@ -32,7 +32,7 @@ _STYLE = (
     "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;font-family:inherit;background:none;color:inherit"
 )
 
-# Notebooks show it (labextension/static/machine.css). rerun.js hears its clicks. It is an <input>, because
+# Notebooks show it (labextension/page/machine.css). rerun.js hears its clicks. It is an <input>, because
 # a page that removes buttons would keep the text of a <button>.
 _AGAIN = (
     "<input type='button' hidden class='gm-rerun' data-lm-suppress-shortcuts='true' data-request='{request}' "

@@ -1,6 +1,7 @@
 """The live panel: choose GPUs by clicking. `messages.py` lists the messages between kernel and pages.
 
-The scripts and the style in this folder are written by hand and sent to the pages with the table of options.
+The scripts and the style are written by hand and sent to the pages with the table of options. JupyterLab's
+extension needs `connection.js` and `panel.css` before a kernel sends them: they are in `labextension/page`.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from gpu_magic.option_table import CHOICE, FILTERS, Kind
 __all__ = ["script", "style"]
 
 _HERE = Path(__file__).parent
+_PAGE = _HERE.parent / "labextension" / "page"
 _SCRIPTS = (
-    "dom.js",
-    "connection.js",
-    "store.js",
-    "grid.js",
-    "detail.js",
-    "visibility.js",
-    "panel.js",
-    "place.js",
+    _HERE / "dom.js",
+    _PAGE / "connection.js",
+    _HERE / "store.js",
+    _HERE / "grid.js",
+    _HERE / "detail.js",
+    _HERE / "visibility.js",
+    _HERE / "panel.js",
+    _HERE / "place.js",
 )
 
 
@@ -44,10 +46,10 @@ def script() -> str:
         for name, one in CHOICE.items()
         if one.in_panel
     ]
-    scripts = ((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    scripts = (file.read_text(encoding="utf-8") for file in _SCRIPTS)
     return "\n".join([f"const OPTIONS = {json.dumps(options)};", *scripts])
 
 
 def style() -> str:
     """Return the style of the panel and the chip."""
-    return (_HERE / "panel.css").read_text(encoding="utf-8")
+    return (_PAGE / "panel.css").read_text(encoding="utf-8")

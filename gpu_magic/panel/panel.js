@@ -78,7 +78,7 @@ class PanelView {
       makeButton("Reset", () => store.change("reset")),
     );
     this.wait = new WaitControls(store, this.root, this.buttons);
-    // The extension shows it and hears its clicks, because it alone can run cells (labextension/static/rerun.js).
+    // The extension shows it and hears its clicks, because it alone can run cells (labextension/page/rerun.js).
     this.rerun = makeButton("Restart, and run the cells above again", () => {}, "gm-rerun");
     this.use = makeButton("Use these", () => this.apply(), "gm-use");
     this.buttons.appendChild(make("span", "gm-apply")).append(this.rerun, this.use);

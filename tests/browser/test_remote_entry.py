@@ -30,9 +30,8 @@ def test_each_name_comes_from_the_module_that_owns_it(chromium: Browser) -> None
 
     def serve(route: Route) -> None:
         name = route.request.url.rpartition("/")[2]
-        folder = "panel" if name in ("connection.js", "panel.css") else "labextension/static"
         if name:
-            route.fulfill(path=ROOT / "gpu_magic" / folder / name)
+            route.fulfill(path=ROOT / "gpu_magic" / "labextension" / "page" / name)
         else:
             route.fulfill(body="<!doctype html>", content_type="text/html")
 

@@ -1,7 +1,7 @@
 // culling.js: a page tells of kernels that the server has shut down, whether or not it has warned of them.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Culling } from "../../gpu_magic/labextension/static/culling.js";
+import { Culling } from "../../gpu_magic/labextension/page/culling.js";
 
 /** @type {any} */
 const page = globalThis;

@@ -1,7 +1,7 @@
 // rerun.js: a choice that came too late is written into the cell of the choice before, and the kernel restarted.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Rerun } from "../../gpu_magic/labextension/static/rerun.js";
+import { Rerun } from "../../gpu_magic/labextension/page/rerun.js";
 
 /** @type {any} */
 const page = globalThis;

@@ -1,7 +1,7 @@
 // The panel's scripts as a module, with what tests ask for, and stand-ins for what a page brings.
 import { readFileSync } from "node:fs";
 
-const FOLDER = new URL("../../gpu_magic/panel/", import.meta.url);
+const FOLDER = new URL("../../gpu_magic/", import.meta.url);
 
 // Some of the options that Python puts in front of the scripts (panel/__init__.py).
 const OPTIONS = [

@@ -4,7 +4,7 @@ import { beforeEach, mock, test } from "node:test";
 import { load, makeKernel, makeModel, row, state } from "./scripts.mjs";
 
 const { Store, joinRequest, restartThroughServer, splitRequest } = await load(
-  ["dom.js", "connection.js", "store.js"],
+  ["panel/dom.js", "labextension/page/connection.js", "panel/store.js"],
   ["Store", "joinRequest", "restartThroughServer", "splitRequest"],
 );
 

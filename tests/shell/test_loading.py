@@ -82,7 +82,7 @@ def test_the_page_looks_for_a_kernel_s_panel_after_each_of_them(shell: Interacti
     lists = shell.magics_manager.magics.values()
     before = {name for names in lists for name in names}
     shell.run_line_magic("load_ext", "gpu_magic")
-    page = (ROOT / "gpu_magic" / "labextension" / "static" / "extension.js").read_text(encoding="utf-8")
+    page = (ROOT / "gpu_magic" / "labextension" / "page" / "extension.js").read_text(encoding="utf-8")
     mentions = re.search(r"^const MENTIONS =\s+/gpu_magic\|%\(([\w|]+)\)\\b/;$", page, re.MULTILINE)
     assert mentions
     assert set(mentions[1].split("|")) == {name for names in lists for name in names} - before
