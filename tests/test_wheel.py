@@ -55,7 +55,8 @@ def test_what_a_page_loads_is_below_a_hash_of_its_content(wheel: zipfile.ZipFile
     assert re.fullmatch(r"static/\w{20}/remoteEntry\.js", str(load))
     own = _tracked("gpu_magic/labextension/page")
     sources = {f"{load.parent}/{Path(name).name}": name for name in own}
-    assert shared == {"package.json", "install.json", *sources}
+    settings = "schemas/gpu-magic/chip.json"
+    assert shared == {"package.json", "install.json", settings, *sources}
     for placed, source in sources.items():
         assert wheel.read(EXTENSION + placed) == (ROOT / source).read_bytes()
 

@@ -104,6 +104,12 @@ class Lab:
     def change_machine(self, driver: Driver) -> None:
         driver.write(self.state)
 
+    def write_settings(self, plugin: str, **values: object) -> None:
+        """Write the user's settings of a plugin, which pages read when they are loaded."""
+        file = self.root.parent / "config" / "lab" / "user-settings" / plugin.replace(":", "/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.with_name(f"{file.name}.jupyterlab-settings").write_text(json.dumps(values))
+
     def add_kernel(
         self, name: str, paths: str = "", *, module: str = "ipykernel_launcher", **variables: str
     ) -> str:
@@ -344,10 +350,8 @@ def start_lab(
         *(f"--IdentityProvider.token={TOKEN}", "--LabApp.expose_app_in_browser=True"),
         *("--JupyterNotebookApp.expose_app_in_browser=True", *options),
     ]
-    settings = home / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
-    settings.mkdir(parents=True)
-    (settings / "notification.jupyterlab-settings").write_text(
-        '{"fetchNews": "false", "checkForUpdates": false}'
+    lab.write_settings(
+        "@jupyterlab/apputils-extension:notification", fetchNews="false", checkForUpdates=False
     )
     if has_extension:
         install_extension(home / "data")

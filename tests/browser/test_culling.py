@@ -46,6 +46,8 @@ def look_again(page: Page) -> None:
 
 @APPS
 def test_a_page_warns_and_keeps_the_kernel(culling: Lab, app: str, request: pytest.FixtureRequest) -> None:
+    if app == "notebook":
+        culling.write_settings("gpu-magic:chip", enabled=False)  # a user who wants no chip is warned
     parks = "park" in request.node.name.partition("[")[2]
     notebook = culling.open("1 + 1", app=app)
     page, kernel = notebook.page, notebook.kernel()

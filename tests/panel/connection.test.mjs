@@ -1,7 +1,13 @@
 // connection.js: a page finds gpu_magic in a kernel, and has its panel over a comm that it shares.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { afterCells, Connection, findChoice, findComm, openPanel } from "../../gpu_magic/labextension/page/connection.js";
+import {
+  afterCells,
+  Connection,
+  findChoice,
+  findComm,
+  openPanel,
+} from "../../gpu_magic/labextension/page/connection.js";
 import { makeKernel, Signal, state } from "./scripts.mjs";
 
 /** @type {any} */

@@ -35,11 +35,17 @@ async function makePage(...answers) {
     return method ? { ok: status === 200, status } : { ok: true, json };
   };
   const getOption = () => "60";
+  let asked;
+  class Poll {
+    constructor({ factory }) {
+      asked = factory();
+    }
+  }
   const culling = new Culling(
     { serviceManager },
-    { PageConfig: { getOption }, ServerConnection: { makeRequest }, Notification },
+    { PageConfig: { getOption }, ServerConnection: { makeRequest }, Notification, Poll },
   );
-  await new Promise((next) => setTimeout(next));
+  await asked;
   const keep = async (answer) => {
     status = answer;
     await culling.keep("k");
@@ -55,7 +61,6 @@ test("a shutdown is told once, also if the warning was slept through, was closed
     await culling.ask();
     await culling.ask();
     assert.deepEqual(texts(), [SHUT_DOWN]);
-    clearTimeout(culling.timer);
   }
 });
 
@@ -63,7 +68,6 @@ test("what has ended before the page was opened is not told", async () => {
   const { culling, texts } = await makePage({ ...QUIET, ended: { k: "work/train.ipynb" } });
   await culling.ask();
   assert.deepEqual(texts(), []);
-  clearTimeout(culling.timer);
 });
 
 test("whether a kernel could be kept is told if it could not", async () => {
@@ -71,5 +75,4 @@ test("whether a kernel could be kept is told if it could not", async () => {
   for (const status of [200, 409, 404, 0]) await keep(status);
   const failed = "The kernel could not be kept. Run a cell to keep it.";
   assert.deepEqual(texts(), ["It is too late to keep the kernel.", failed, failed]);
-  clearTimeout(culling.timer);
 });

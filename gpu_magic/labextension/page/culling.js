@@ -14,7 +14,7 @@ function short(path) {
 }
 
 export class Culling {
-  constructor(app, { PageConfig, ServerConnection, Notification }) {
+  constructor(app, { PageConfig, ServerConnection, Notification, Poll }) {
     this.app = app;
     this.notify = Notification;
     this.request = ServerConnection.makeRequest;
@@ -22,23 +22,20 @@ export class Culling {
     this.shown = new Map(); // by kernel: the notification's id, and the kernel's name
     this.told = undefined; // the kernels that had ended at the first answer, or of whose end the user was told
     // Only a server that culls kernels gives the seconds between two questions.
-    this.wait = 1000 * Number(PageConfig?.getOption("gpuMagicCulling"));
-    if (!this.wait || !Notification) return;
-    document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && this.ask());
-    this.ask();
+    const interval = 1000 * Number(PageConfig?.getOption("gpuMagicCulling"));
+    if (!interval || !Notification) return;
+    const poll = new Poll({
+      name: "gpu_magic:culling",
+      factory: () => this.ask(),
+      frequency: { interval },
+      standby: "never", // a user who comes back finds the warning, or what has happened
+    });
+    document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && poll.refresh());
   }
 
-  // Also while the page is hidden, so that the user finds the warning, or what has happened.
   async ask() {
-    clearTimeout(this.timer);
-    try {
-      const answer = await this.send("?no_track_activity=1", { cache: "no-store" });
-      if (answer.ok) this.show(await answer.json());
-    } catch {
-      // JupyterLab reports that the server has ended.
-    }
-    clearTimeout(this.timer); // of a question that was asked meanwhile
-    this.timer = setTimeout(() => this.ask(), this.wait);
+    const answer = await this.send("?no_track_activity=1", { cache: "no-store" });
+    if (answer.ok) this.show(await answer.json());
   }
 
   send(query, how) {

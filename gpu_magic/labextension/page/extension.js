@@ -6,13 +6,16 @@ import { Culling } from "./culling.js";
 import { listRunning, Machine, MachineChip, MachineTable } from "./machine.js";
 import { Rerun } from "./rerun.js";
 
+const ID = "gpu-magic:chip"; // also that of its settings
+
 // Only after such cells is the kernel asked for gpu_magic.
 const MENTIONS =
   /gpu_magic|%(gpus|on_gpu|where|to_gpu|to_cpu|gpu_free|gpu_park|gpu_unpark|gpu_fit|gpu_ps|gpu_panel|gpu_doctor|gpu_launch|gpu_tasks|gpu_cluster|gpu_time)\b/;
 
 // `modules` has what is used of the application's own modules, by name: see remoteEntry.js.
 export function makePlugin(modules) {
-  const { Widget, IStatusBar, IRunningSessionManagers } = modules;
+  const { Widget, IStatusBar, IRunningSessionManagers, ISettingRegistry } = modules;
+  const tokens = [IStatusBar, IRunningSessionManagers, ISettingRegistry]; // undefined if the application lacks one
   // Closing the widget disposes of it.
   class Beside extends Widget {
     onCloseRequest() {
@@ -20,15 +23,16 @@ export function makePlugin(modules) {
     }
   }
   return {
-    id: "gpu-magic:chip",
+    id: ID,
     description: "Shows the GPUs of a notebook in the status bar, and their panel beside it.",
     autoStart: true,
-    optional: [IStatusBar, IRunningSessionManagers].filter(Boolean),
+    optional: tokens.filter(Boolean),
     activate(app, ...found) {
-      const statusBar = IStatusBar && found.shift();
+      const [statusBar, managers, registry] = tokens.map((token) => token && found.shift());
       const machine = new Machine(app, modules);
       new Culling(app, modules);
-      if (found[0]) listRunning(machine, found[0], modules);
+      if (managers) listRunning(machine, managers, modules);
+      followSettings(registry, (settings) => machine.set(settings));
       app.docRegistry.addWidgetExtension("Notebook", {
         createNew(notebook) {
           const chip = new Chip(app, notebook, new Widget(), Beside, { machine, ...modules });
@@ -38,6 +42,26 @@ export function makePlugin(modules) {
       });
     },
   };
+}
+
+// Calls a function with the settings of the user, and after each change, also after one in another page: Notebook 7
+// has its settings editor in the page with the files.
+async function followSettings(registry, act) {
+  const settings = await registry?.load(ID).catch(() => undefined); // a server can lack the schema
+  if (!settings) return act({});
+  const pages = new BroadcastChannel(ID);
+  let isTold = false;
+  pages.onmessage = async () => {
+    isTold = true;
+    await registry.reload(ID).finally(() => {
+      isTold = false;
+    });
+  };
+  settings.changed.connect(() => {
+    act(settings.composite);
+    if (!isTold) pages.postMessage(null);
+  });
+  act(settings.composite);
 }
 
 // Puts the chip where it stays in sight, because toolbars hide items without room. Returns its disposable.
@@ -84,6 +108,8 @@ class Chip {
     this.session.kernelChanged.connect(this.follow);
     this.session.statusChanged.connect(this.hear);
     this.session.ready.then(this.follow);
+    this.turn = () => this.startAnew();
+    machine.turned.connect(this.turn);
   }
 
   // IPython's configuration can load gpu_magic when a kernel starts or restarts.
@@ -109,13 +135,22 @@ class Chip {
     this.hideMachine();
     this.panel = panel;
     this.rerun.follow(panel.model);
-    this.endChip = panel.chip({ el: this.item.node, open: () => this.open() });
+    if (this.machine.isOn) this.endChip = panel.chip({ el: this.item.node, open: () => this.open() });
     if (this.beside) this.fill();
+  }
+
+  // After the settings have turned the chip on or off. The kernel's panel is opened anyway, because rerun.js needs it.
+  startAnew() {
+    this.beside?.dispose();
+    this.leave();
+    this.hideMachine();
+    this.item.node.hidden = true;
+    this.look();
   }
 
   // Shows the server's data while the kernel has not loaded gpu_magic and no panel of it is open.
   showMachine() {
-    if (this.machineChip || (this.panel && this.beside)) return;
+    if (!this.machine.isOn || this.machineChip || (this.panel && this.beside)) return;
     this.leave();
     this.machineChip = new MachineChip(
       this.machine,
@@ -212,6 +247,7 @@ class Chip {
     this.stop();
     this.session.kernelChanged.disconnect(this.follow);
     this.session.statusChanged.disconnect(this.hear);
+    this.machine.turned.disconnect(this.turn);
     this.beside?.dispose();
     this.leave();
     this.hideMachine();

@@ -1,8 +1,8 @@
 // The machine's GPUs as the Jupyter server sees them, for kernels that have not loaded gpu_magic: see
 // server/extension.py.
-const EVERY = 5000; // milliseconds between two readings, for chips
-const OPEN = 1000; // the same while a table is open
+const OPEN = 1000; // milliseconds between two readings while a table is open; else the settings say how many
 const SELDOM = 300000; // the same without GPUs; a driver can start later, and users can log in again
+const LONGEST = 30000; // the same while the server gives no answer
 
 // Names on this machine can contain any characters, so they are set as text and never as markup.
 function make(tag, className = "", text = "") {
@@ -46,9 +46,9 @@ function age(seconds) {
   return seconds < 172800 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86400)} days`;
 }
 
-// Asks the server while the page is visible and a viewer is in sight, and calls these viewers.
+// Asks the server while the settings say so, the page is visible and a viewer is in sight, and calls these viewers.
 export class Machine {
-  constructor(app, { ServerConnection }) {
+  constructor(app, { ServerConnection, Poll, Signal }) {
     this.app = app;
     this.request = ServerConnection.makeRequest;
     this.settings = app.serviceManager.serverSettings;
@@ -56,8 +56,34 @@ export class Machine {
     this.simulated = "";
     this.idleFrom = Infinity; // seconds from which on a kernel is called idle
     this.viewers = new Map(); // of those in sight, functions called after each reading; true: for a table
-    this.isGone = false;
-    document.addEventListener("visibilitychange", () => this.ask());
+    this.isWithout = false; // the server has no GPUs
+    this.isOn = false; // until the settings are known
+    this.turned = new Signal(this); // the settings now say otherwise
+    this.every = 5000; // milliseconds between two readings
+    this.poll = new Poll({
+      name: "gpu_magic:gpus",
+      auto: false,
+      factory: () => this.read(),
+      standby: () => !this.isOn || !this.viewers.size || document.visibilityState === "hidden",
+    });
+    document.addEventListener("visibilitychange", () => this.poll.refresh());
+  }
+
+  // The settings: schemas/gpu-magic/chip.json. A front end without settings has none.
+  set({ enabled = true, interval = this.every / 1000 }) {
+    const isTurned = enabled !== this.isOn;
+    this.isOn = enabled;
+    this.every = 1000 * interval;
+    this.pace();
+    if (!enabled) this.gpus = [];
+    this.poll.refresh();
+    if (isTurned) this.turned.emit(undefined);
+  }
+
+  pace() {
+    const every = [...this.viewers.values()].some(Boolean) ? OPEN : this.every;
+    const interval = this.isWithout ? SELDOM : every;
+    this.poll.frequency = { backoff: true, interval, max: Math.max(interval, LONGEST) };
   }
 
   // Calls a function after each reading while an element is in sight. Returns a function that stops this.
@@ -67,7 +93,7 @@ export class Machine {
         this.viewers.delete(act);
       } else if (!this.viewers.has(act)) {
         this.viewers.set(act, isTable);
-        if (isTable || this.viewers.size === 1) this.ask(); // else the server is already asked regularly
+        if (isTable || this.viewers.size === 1) this.poll.refresh(); // else the server is already asked regularly
       }
     });
     sight.observe(element);
@@ -77,29 +103,23 @@ export class Machine {
     };
   }
 
-  async ask() {
-    clearTimeout(this.timer);
-    if (this.isAsking || this.isGone || !this.viewers.size || document.visibilityState === "hidden") return;
-    this.isAsking = true;
-    let wait = [...this.viewers.values()].some(Boolean) ? OPEN : EVERY;
+  async read() {
     try {
-      const answer = await this.request(
-        `${this.settings.baseUrl}gpu_magic/gpus?no_track_activity=1`,
-        { cache: "no-store" },
-        this.settings,
-      );
-      this.isGone = answer.status === 404; // the server lacks the extension
+      const url = `${this.settings.baseUrl}gpu_magic/gpus?no_track_activity=1`;
+      const answer = await this.request(url, { cache: "no-store" }, this.settings);
+      if (answer.status === 404) this.poll.dispose(); // the server lacks the extension
       const { gpus, simulated, idle_from } = answer.ok ? await answer.json() : { gpus: [], simulated: "" };
-      if (!gpus.length) wait = SELDOM;
       this.gpus = gpus;
       this.simulated = simulated;
       this.idleFrom = idle_from;
-    } catch {
+      this.isWithout = !gpus.length;
+      this.pace();
+    } catch (error) {
       this.gpus = []; // JupyterLab reports that the server has ended
+      throw error; // the poll asks less often
+    } finally {
+      for (const act of [...this.viewers.keys()]) act();
     }
-    this.isAsking = false;
-    for (const act of [...this.viewers.keys()]) act();
-    if (!this.isGone) this.timer = setTimeout(() => this.ask(), wait);
   }
 
   // The GPUs that a kernel uses or has claimed.
@@ -134,7 +154,7 @@ export class Machine {
   async shutDown({ id, session }) {
     const { kernels, sessions } = this.app.serviceManager;
     await (session ? sessions.shutdown(session.id) : kernels.shutdown(id));
-    await this.ask();
+    await this.poll.refresh();
   }
 }
 
@@ -284,8 +304,15 @@ export class MachineTable {
   }
 }
 
-// Lists the kernels on GPUs in JupyterLab's view of running kernels.
+// A widget and all that it holds.
+function* within(widget) {
+  yield widget;
+  for (const child of widget.children()) yield* within(child);
+}
+
+// Lists the kernels on GPUs in JupyterLab's view of running kernels, while the settings say so.
 export function listRunning(machine, managers, { Signal, notebookIcon }) {
+  const name = "Kernels with GPUs";
   const changed = new Signal(machine);
   const detail = ({ gpus, bytes, idle }) =>
     [bytes === 0 ? `${labels(gpus)}: claimed` : `${labels(gpus)}: ${gib(bytes)} GiB`, idle && `idle ${age(idle)}`]
@@ -315,8 +342,8 @@ export function listRunning(machine, managers, { Signal, notebookIcon }) {
     const view = document.querySelector(".jp-RunningSessions");
     if (view) machine.watch(view, look);
   });
-  managers.add({
-    name: "Kernels with GPUs",
+  const manager = {
+    name,
     running: () => {
       const kernels = list();
       shown = textOf(kernels);
@@ -326,7 +353,7 @@ export function listRunning(machine, managers, { Signal, notebookIcon }) {
       const there = machine.kernels().map(({ id }) => id);
       for (const kernel of asked) if (there.includes(kernel.id)) machine.shutDown(kernel);
     },
-    refreshRunning: () => machine.ask(),
+    refreshRunning: () => machine.poll.refresh(),
     runningChanged: changed,
     shutdownLabel: "Shut Down",
     shutdownAllLabel: "Shut Down All",
@@ -336,5 +363,14 @@ export function listRunning(machine, managers, { Signal, notebookIcon }) {
       if (!asked.length) return "No kernel is known to have memory on a GPU. None will be shut down.";
       return asked.length > 1 ? `${asked.map(describe).join(" ")} Their variables will be lost.` : question(asked[0]);
     },
+  };
+  let added;
+  machine.turned.connect(() => {
+    if (machine.isOn) {
+      added = managers.add(manager);
+    } else {
+      added?.dispose();
+      [...within(machine.app.shell)].find((one) => one.title.label === name)?.dispose(); // the view would keep it
+    }
   });
 }

@@ -8,8 +8,10 @@
   const MODULES = {
     "@lumino/widgets": ["Widget"],
     "@lumino/signaling": ["Signal"],
+    "@lumino/polling": ["Poll"],
     "@jupyterlab/statusbar": ["IStatusBar"],
     "@jupyterlab/running": ["IRunningSessionManagers"],
+    "@jupyterlab/settingregistry": ["ISettingRegistry"],
     "@jupyterlab/coreutils": ["PageConfig"],
     "@jupyterlab/services": ["ServerConnection"],
     "@jupyterlab/apputils": ["Dialog", "Notification", "showDialog"],
