@@ -64,7 +64,10 @@ class Choice:
     results
         With `--in-process`: the result in each framework, a sentence each.
     too_late
-        Why the choice cannot take effect in this process, and what works instead. None if it can.
+        Why the choice cannot take effect in this process, and what works instead. None if it can, or if
+        `restart` asks for another process.
+    restarts
+        Whether it is a dry run of a choice that would restart the kernel.
     instead_of
         The request, if the choice of `--restart` was kept instead. Empty otherwise.
 
@@ -79,6 +82,7 @@ class Choice:
     ordinals: tuple[int, ...] | None = None
     results: tuple[str, ...] = ()
     too_late: TooLate | None = None
+    restarts: bool = False
     instead_of: str = ""
 
     @property
@@ -146,7 +150,8 @@ class Choice:
         if self.memory:
             yield self.memory
         if self.is_dry_run:
-            yield f"Dry run: would {listed(self._changes())}"
+            restart = "restart the kernel. Variables would be lost."
+            yield f"Dry run: would {restart if self.restarts else listed(self._changes())}"
 
     def _changes(self) -> Iterator[str]:
         """Yield the changes of variables: `set CUDA_VISIBLE_DEVICES=2,0`, `unset CUDA_DEVICE_ORDER`."""

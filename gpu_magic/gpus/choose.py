@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from gpu_magic.errors import ChoiceError, CudaInitializedError, CudaInitializedWarning
@@ -127,6 +128,7 @@ def choose(
         from gpu_magic.panel.widget import restart_with_choice
 
         restart_with_choice(choice.too_late, dry_run=choice.is_dry_run)
+        choice = replace(choice, too_late=None, restarts=True)
     if choice.too_late:
         _refuse(choice, _line(sys._getframe(2)), strict=strict)  # noqa: SLF001 - 1 is `public`
     return choice
