@@ -183,7 +183,7 @@ def _doctor(words: Sequence[str]) -> int:
 def _install_kernel(words: Sequence[str]) -> int:
     """Add a kernel that starts with GPUs to Jupyter."""
     from gpu_magic.gpus.options import Options
-    from gpu_magic.kernelspec.kernelspecs import install
+    from gpu_magic.kernelspec.kernelspecs import install, never_here
 
     options = _read("kernel install", words)
     if options.user + options.sys_prefix + bool(options.prefix) > 1:
@@ -192,12 +192,14 @@ def _install_kernel(words: Sequence[str]) -> int:
     prefix = None if options.user else options.prefix or sys.prefix
     new = install(typed, options.name or "", options.display_name or "", prefix, is_plain=options.plain)
     print(f"Jupyter now offers {new.display_name!r}: the kernel {new.name} in {new.folder}")
+    if error := never_here(new.gpus):
+        print(f"{new.name} starts without a GPU on this machine: {_in_a_shell(error)}")
     return 0
 
 
 def _list_kernels(words: Sequence[str]) -> int:
     """List the added kernels, and which of them cannot start."""
-    from gpu_magic.kernelspec.kernelspecs import installed
+    from gpu_magic.kernelspec.kernelspecs import installed, never_here
 
     options = _read("kernel list", words)
     found = installed(options.prefix or "")
@@ -211,6 +213,8 @@ def _list_kernels(words: Sequence[str]) -> int:
             at = f" --prefix {shlex.quote(options.prefix)}" if options.prefix else ""
             end = f"gpu-magic kernel remove {one.name}{at}"
             print(f"{one.name} can't start: {one.problem}. To remove it: {end}")
+        elif error := never_here(one.gpus):
+            print(f"{one.name} starts without a GPU on this machine: {_in_a_shell(error)}")
     return 0
 
 

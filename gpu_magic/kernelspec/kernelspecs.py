@@ -10,15 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_magic.errors import ChoiceError
+from gpu_magic.errors import ChoiceError, GpuMagicError, NotFreeError
+from gpu_magic.gpus.options import plan_memory
 from gpu_magic.gpus.request import Auto, Named, Word, parse
+from gpu_magic.gpus.select import select
 from gpu_magic.kernelspec.begin import read_request
+from gpu_magic.process.mask import Variables
+from gpu_magic.process.session import current
+from gpu_magic.process.view import read_machine
 from gpu_magic.text import listed
 
 if TYPE_CHECKING:
     from gpu_magic.gpus.options import Options
 
-__all__ = ["Kernelspec", "install", "installed", "remove"]
+__all__ = ["Kernelspec", "install", "installed", "never_here", "remove"]
 
 _MODULE = "gpu_magic.kernelspec"
 _LOGOS = Path(__file__).with_name("logos")  # by the names that Jupyter looks for
@@ -86,6 +91,26 @@ def installed(prefix: str = "") -> list[Kernelspec]:
                 Kernelspec(name, known["spec"]["display_name"], gpus, known["resource_dir"], problem)
             )
     return found
+
+
+def never_here(typed: str) -> ChoiceError | None:
+    """Return why a kernel with these GPUs never gets them on this machine. None: it can, or that is unknown.
+
+    The kernel can be for another machine that shares the folder. Its server can also have other variables
+    than this process.
+    """
+    try:
+        machine = read_machine(current())
+        if not machine.problem:
+            request, options = read_request(typed)
+            plain = options.without("only_free")
+            devices = select(parse(request), machine, Variables(), plain).known
+            plan_memory(devices, growth=plain.growth, limit=plain.memory_limit)
+    except ChoiceError as error:
+        return None if isinstance(error, NotFreeError) else error
+    except GpuMagicError:  # the machine cannot be read
+        pass
+    return None
 
 
 def remove(name: str, prefix: str = "") -> str:

@@ -92,6 +92,21 @@ def test_a_kernel_whose_python_is_gone_is_named(prefix: Path, capsys: pytest.Cap
     assert capsys.readouterr().out.endswith(says)
 
 
+@pytest.mark.usefixtures("machine")
+def test_one_that_never_gets_its_gpus_here_is_named(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It can be for another machine that shares the folder."""
+    wrong = "gpu-9 starts without a GPU on this machine: There is no GPU 9. This machine has GPUs 0 to 3.\n"
+    assert main(["kernel", "install", "--prefix", str(prefix), "--gpus", "9"]) == 0
+    assert capsys.readouterr().out.endswith(f"/kernels/gpu-9\n{wrong}")
+    for words in ("3", "auto:4 --min-free 80GB", "none", "1,0 --memory-limit 8GB"):
+        assert main(["kernel", "install", "--prefix", str(prefix), "--gpus", *words.split()]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 1
+    main(["kernel", "install", "--prefix", str(prefix), "--gpus", "0", "--memory-limit", "200GB"])
+    assert "--memory-limit 200GB is more than GPU 0 has (80.0 GiB)." in capsys.readouterr().out
+    assert main(["kernel", "list"]) == 0
+    assert len([line for line in capsys.readouterr().out.splitlines() if " on this machine: " in line]) == 2
+
+
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
