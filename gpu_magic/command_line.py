@@ -11,11 +11,12 @@ import shlex
 import signal
 import sys
 import time
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import gpu_magic
 from gpu_magic.devices.model import IDLE_FROM, record_of
-from gpu_magic.errors import ChoiceError, CommandFailed, GpuMagicError, NotFreeError
+from gpu_magic.errors import ChoiceError, CommandFailed, GpuMagicError, LaunchError, NotFreeError
 from gpu_magic.gpus.table import problem_text
 from gpu_magic.option_table import OPTIONS, help_lines
 from gpu_magic.shell.arguments import names_of, read_action, read_words, refusal
@@ -58,6 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line. Return the exit status: 2 after an error of gpu_magic, else the action's."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     _accept_any_text()
+    # `gpu-magic --json doctor` is `gpu-magic doctor --json`.
+    first = list(takewhile(OPTIONS["gpu-magic"].__contains__, words))
+    words = words[len(first) :]
     action = next((one for one in ACTIONS if one and words[: len(one.split())] == one.split()), "")
     words = words[len(action.split()) :]
     try:
@@ -65,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not {"-h", "--help"}.isdisjoint(words[:1] if action == "launch" else words):
             _print_help(action)
             return 0
-        return _RUN[action](words)
+        return _RUN[action]([*first, *words])
     except GpuMagicError as error:
         print("gpu-magic:", _in_a_shell(error), file=sys.stderr)
         return 2
@@ -125,22 +129,19 @@ def _print_help(action: str) -> None:
 
 
 def _show(words: Sequence[str]) -> int:
-    """Print the GPUs. `gpu-magic --json doctor` is `gpu-magic doctor --json`."""
+    """Print the GPUs."""
     first = words[0].partition("=")[0] if words else ""
-    if first == "--json" and words[1:2] == ["doctor"]:
-        return _doctor(["--json", *words[2:]])
     if first in OPTIONS["gpu-magic launch"].keys() - OPTIONS["gpu-magic"]:
-        raise refusal(f"{first} goes behind launch. gpu-magic --help explains the options.")
-    if first and not first.startswith("-"):
-        typed = " ".join(words[: 1 + (first == "kernel")])
+        raise refusal(f"{first} goes behind launch. Try gpu-magic launch {shlex.join(words)}")
+    names = words if not first.startswith("-") else _read("", words, names=len(words)).names
+    if names:
+        typed = " ".join(names[: 1 + (names[0] == "kernel")])
         near = _MEANT.get(typed) or nearest_option(typed, ACTIONS)
         hint = f"Did you mean gpu-magic {near}?" if near else "gpu-magic --help lists the actions."
         if typed == "kernel":
             raise refusal("gpu-magic kernel needs an action: install, list or remove")
         raise refusal(f"There is no gpu-magic {typed}. {hint}")
-    options = _read("", words, names=len(words))
-    if options.names:
-        raise refusal(f"Type {options.names[0]} before the options. gpu-magic --help explains them.")
+    options = _read("", words)
     if options.version:
         print(f"gpu-magic {gpu_magic.__version__}")
         return 0
@@ -242,9 +243,13 @@ def _launch(words: Sequence[str]) -> int:
         is_json = options.json
         task = prepare(options, names=names_of("gpu-magic launch"), on_wait=_waiting_lines())
     except GpuMagicError as error:
+        if isinstance(error, LaunchError):
+            given = words[: len(words) - len(options.command)]
+            ends = [] if given[-1:] == ["--"] else ["--"]
+            error = LaunchError(error.behind(f"{shlex.join(['gpu-magic', 'launch', *given, *ends])} "))
         if is_json:
             print(_json(_refusal(error)), flush=True)
-        raise
+        raise error from None
     if is_json:
         print(_json(_picked(task)), flush=True)
     if options.dry_run:
@@ -298,7 +303,7 @@ def _refusal(error: GpuMagicError) -> dict[str, Any]:
 
 
 def _in_a_shell(error: GpuMagicError) -> str:
-    return error.with_table("gpu-magic") if isinstance(error, ChoiceError) else str(error)
+    return error.with_table("gpu-magic", "--gpus ") if isinstance(error, ChoiceError) else str(error)
 
 
 def _waiting_lines() -> Callable[[Wait[Any, Any]], None]:

@@ -70,13 +70,14 @@ class ChoiceError(_OneLineError):
         self.what, self.ways, self.shows = what, tuple(ways), shows
         super().__init__(self.with_table("%gpus"))
 
-    def with_table(self, command: str) -> str:
-        """Return the message for users who show the table by this command."""
+    def with_table(self, command: str, before: str = "") -> str:
+        """Return the message for users who show the table by this command, and type `before` before GPUs."""
         parts = [self.what]
         if self.shows:
             parts.append(f"{command} shows {self.shows}.")
         if self.ways:
-            parts = [with_full_stop(parts[0]), *parts[1:], f"Try {' or '.join(self.ways)}"]
+            ways = " or ".join(f"{before}{way}" for way in self.ways)
+            parts = [with_full_stop(parts[0]), *parts[1:], f"Try {ways}"]
         return one_line(" ".join(parts))
 
     def keep_ways(self, check: Callable[[str], object]) -> None:
@@ -119,9 +120,9 @@ class NotFreeError(ChoiceError):
         self.holders, self._or_wait = printable(holders), or_wait
         super().__init__(what, ways=[instead] * bool(instead))
 
-    def with_table(self, command: str) -> str:
+    def with_table(self, command: str, before: str = "") -> str:
         """Return the message. The table does not tell more."""
-        text = super().with_table(command)
+        text = super().with_table(command, before)
         advice = ", or add --wait 30m" if self.ways else " To wait, add --wait 30m"
         return f"{text}{advice if self._or_wait else ''}"
 
@@ -142,7 +143,25 @@ class FitError(_OneLineError):
 
 
 class LaunchError(_OneLineError):
-    """A command cannot be launched, or a task cannot start. Nothing has started."""
+    """A command cannot be launched, or a task cannot start. Nothing has started.
+
+    Parameters
+    ----------
+    what
+        What is wrong.
+    commands
+        Commands that can be launched instead. The message names all of them.
+
+    """
+
+    def __init__(self, what: str, commands: Iterable[str] = ()) -> None:
+        self._what, self._commands = what, tuple(commands)
+        super().__init__(self.behind(""))
+
+    def behind(self, launch: str) -> str:
+        """Return the message for users who type commands behind `launch`."""
+        ways = " or ".join(f"{launch}{one}" for one in self._commands)
+        return one_line(f"{self._what} Try {ways}" if ways else self._what)
 
 
 class ClusterError(_OneLineError):

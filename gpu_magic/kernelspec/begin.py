@@ -77,7 +77,7 @@ def _with_free(request: str, options: Options) -> Options:
     """Return the options of a choice. `auto` picks only free GPUs, because nobody watches the start."""
     asked = parse(request)
     if asked is Word.RESET:
-        raise ChoiceError("Without a choice a kernel starts as after reset. Try auto, all or none")
+        raise ChoiceError("Without a choice a kernel starts as after reset.", ways=["auto", "all", "none"])
     check_options(asked, options)
     return options._replace(only_free=True) if isinstance(asked, Auto) else options
 

@@ -88,7 +88,8 @@ def read_front(words: Sequence[str]) -> Front:
     name = Path(words[place]).name if words[place:] else ""
     if name == "srun":  # Slurm sets the variables for each step of a job
         raise LaunchError(
-            "srun gives its tasks the GPUs of the job, not the chosen ones. Omit srun, or type !srun"
+            "srun gives its tasks the GPUs of the job, not the chosen ones. Omit srun, or start it without "
+            "gpu_magic"
         )
     return Front(place, is_elsewhere, bool(_MPI.fullmatch(name)))
 
@@ -119,7 +120,7 @@ def check_passes_on(words: Sequence[str], variables: Mapping[str, str | None]) -
     if names:
         added = [word for name in names for word in ("-e", name)]
         way = shlex.join([*words[:2], *added, *words[2:]])
-        raise LaunchError(f"{words[0]} does not pass {listed(names)} on. Try {way}")
+        raise LaunchError(f"{words[0]} does not pass {listed(names)} on.", [way])
 
 
 def command_of_shell(words: Sequence[str]) -> list[str]:

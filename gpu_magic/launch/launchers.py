@@ -122,7 +122,7 @@ def build(command: Command, options: Container[str]) -> Command:  # noqa: C901 -
     It raises LaunchError if the command cannot run, or names other GPUs or another number of GPUs.
     """
     if not command.rest:
-        raise LaunchError("No command is named. Try torchrun train.py")
+        raise LaunchError("No command is named.", ["torchrun train.py"])
     if found := _build_behind(command, options):
         return found
     check_passes_on(command.rest[read_front(command.rest).place :], command.variables)
@@ -152,9 +152,11 @@ def build(command: Command, options: Container[str]) -> Command:  # noqa: C901 -
                 way = "--gpus to name GPUs" if program.partition("=")[0] in NAMES else f"--env {program}"
                 raise LaunchError(f"{program} sets a variable. Try {way}")
             if program == "accelerate" and words and words[0].endswith(".py"):
-                raise LaunchError(f"accelerate needs a command. Try accelerate launch {words[0]}")
+                raise LaunchError("accelerate needs a command.", [f"accelerate launch {words[0]}"])
             if program.endswith(".py") and not os.access(Path(command.folder, program), os.X_OK):
-                raise LaunchError(f"{program} needs a launcher. Try torchrun {program}, or python {program}")
+                raise LaunchError(
+                    f"{program} needs a launcher.", [f"torchrun {program}", f"python {program}"]
+                )
     path = _find_program(program, command.folder)
     return command._replace(start=[path], rest=words, note=_note_on_python(program, path))
 
@@ -172,7 +174,7 @@ def _build_behind(command: Command, options: Container[str]) -> Command | None:
         hidden = inner[read_front(inner).place :]
         if hidden and _is_launcher(hidden):
             shell, launcher = Path(behind[0]).name, Path(hidden[0]).name
-            raise LaunchError(f"{shell} -c hides {launcher}. Type it without {shell} -c: {shlex.join(inner)}")
+            raise LaunchError(f"{shell} -c hides {launcher}.", [shlex.join(inner)])
     if front.is_mpi:
         place += 1
         while place < len(words) and not _is_python(words[place]) and not _is_launcher(words[place:]):
@@ -230,7 +232,7 @@ def _check_python(command: Command, program: str, line: PythonLine) -> None:
         what = line.name or ("-c" if line.kind == "code" else command.rest[1])
         raise LaunchError(f"The cell is the script. Omit {what}")
     if not line.kind and not line.is_answer:
-        raise LaunchError(f"No script is named. Try {program} train.py")
+        raise LaunchError("No script is named.", [f"{program} train.py"])
     if line.kind == "script":
         _check_script(command.folder, line.name)
 
@@ -250,7 +252,7 @@ def _with_launcher(
         )
     flags = list(_without_count(launcher.processes, flags, name, gpus))
     if not program:
-        raise LaunchError(f"No script is named. Try {name} train.py")
+        raise LaunchError("No script is named.", [f"{name} train.py"])
     no_script = _typed(launcher.no_script, flags)
     if no_script and command.script:
         raise LaunchError(f"The cell is the script. Omit {no_script[0]}")

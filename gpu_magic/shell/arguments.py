@@ -247,7 +247,7 @@ def _read_value(magic: str, option: Option, words: deque[str], typed: str, *, in
         taken = [word.strip(word[0]) if re.fullmatch(STRING, word) else word for word in taken]
     while words and kind is Kind.TIME and re.fullmatch(_TIME, " ".join([*taken, words[0]]), re.IGNORECASE):
         taken.append(words.popleft())
-    while kind is Kind.LIST and words and taken and taken[-1].endswith(","):
+    while kind is Kind.LIST and words and not _is_option(words[0]) and taken and taken[-1].endswith(","):
         taken.append(words.popleft())
     value = "".join(taken) if kind is Kind.LIST else " ".join(taken)
     choices = f"{', '.join(kind[:-1])} or {kind[-1]}" if isinstance(kind, tuple) else ""

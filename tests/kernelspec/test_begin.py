@@ -219,7 +219,7 @@ def test_a_notebook_that_asks_for_nothing_has_what_the_kernelspec_says(
         ({"gpu_magic": "auto:2"}, 'write "gpu_magic" as {"gpus": "auto:1", "min_free": "20GB"}'),
         ({"gpu_magic": {"gpus": {"0": 1}}}, '"gpus" is {"0": 1}. Write "auto:1" or [2, 0]'),
         ({"gpu_magic": {"gpus": True}}, '"gpus" is true. Write'),
-        ({"gpu_magic": {"gpus": "reset"}}, "Try auto, all or none"),
+        ({"gpu_magic": {"gpus": "reset"}}, "Try auto or all or none"),
         ({"gpu_magic": {"gpus": "2", "min_free": "8GB"}}, "--min-free 8GB goes with auto"),
         ({"gpu_magic": {"min_free": 20}}, '"min_free" is 20. Write "20GB"'),
         ({"gpu_magic": {"gpus": "2,0", "growth": 1}}, '"growth" is 1. Write true'),

@@ -110,8 +110,8 @@ def test_one_that_never_gets_its_gpus_here_is_named(prefix: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        ("install --gpus auto:x", "Try auto:2"),
-        ("install --gpus reset", "Try auto, all or none"),
+        ("install --gpus auto:x", "Try --gpus auto:2"),
+        ("install --gpus reset", "Try --gpus auto or --gpus all or --gpus none"),
         ("install --gpus 1,1", "names 1 twice"),
         ("install --name a/b", "is not a kernel name"),
         ("install --min-fre 2GB --user --sys-prefix", "do not go together"),

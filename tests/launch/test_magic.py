@@ -22,7 +22,7 @@ Run = Any  # the fixture `run`: what is typed -> what is shown
     ("line", "says"),
     [
         ("torchrun nothing.py", "/nothing.py"),
-        ("train.py", "train.py needs a launcher. Try torchrun train.py, or python train.py"),
+        ("train.py", "train.py needs a launcher. Try torchrun train.py or python train.py"),
         ("-n 9 python -V", "-n 9 does not fit 8 GPUs. Try -n 8"),
         ("-n many python -V", "-n many is not a number of GPUs. Try -n 1"),
         ("torchrun --gpus 1 show.py", "--gpus is not an option of torchrun. Put it before torchrun"),
