@@ -20,7 +20,7 @@ from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.objects.namespace import evaluated, variables_of
 from gpu_magic.objects.physical import LazySnapshot, described, labels, physical, used_by_us
 from gpu_magic.objects.walk import Budget, Walker, collection_paused, warn_of_unread
-from gpu_magic.process.parked import known_by, parked
+from gpu_magic.process.parked import known_by, parked, parked_line
 from gpu_magic.processes.processes import my_processes
 from gpu_magic.processes.tasks import tasks
 from gpu_magic.public import public
@@ -357,8 +357,7 @@ def free(  # noqa: C901 - a branch for each line
         lines.append(f"{size_text(unnamed)} more that {why}.")
     unfinished = list(dict.fromkeys([*also_unfinished, *unfinished]))
     lines += [unfinished_text(unfinished)] if unfinished else []
-    if there := str(parked):
-        lines.append(f"Parked in the host's memory: {there}. To bring it back: %gpu_unpark")
+    lines += filter(None, [parked_line()])
     sizes_before = {str(device): nbytes for device, nbytes in before.items()}
     sizes_after = {str(device): after.get(device, 0) for device in before}
     return Freed(sizes_before, sizes_after, dropped, held, graphs, unnamed, "\n".join(lines))

@@ -13,7 +13,7 @@ from gpu_magic.objects.memory import arrays_in, current_shell, free, in_use, unf
 from gpu_magic.objects.physical import LazySnapshot
 from gpu_magic.objects.users import check_unused
 from gpu_magic.objects.walk import Budget, collection_paused
-from gpu_magic.process.parked import Item, known_by, parked, tell_next_cell
+from gpu_magic.process.parked import Item, known_by, parked, parked_line, tell_next_cell
 from gpu_magic.process.session import current
 from gpu_magic.public import public
 from gpu_magic.text import listed, size_text
@@ -105,7 +105,7 @@ def park(*names: str, dry_run: bool = False) -> Parking:
         if dry_run or not what:
             told = f"Would park {what}: {size_text(plan.nbytes)} {where}." if what else "Nothing to park."
             stays += [unfinished_text(unfinished)] if unfinished else []
-            return Parking(sizes, {}, {}, "\n".join([told, *stays]))
+            return Parking(sizes, {}, {}, "\n".join([told, *stays, *filter(None, [parked_line()])]))
         check_unused(array for one in plan.moving for array in one.arrays)
         moving, counted = plan.moving, set["Hashable"]()
         was_on = [(gpu_of(one), bytes_on_gpus(one, counted)) for one in moving]

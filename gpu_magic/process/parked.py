@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     _Refs = tuple[Callable[[], Any], ...]
     _Entry = tuple[_Refs, _Refs, Framework, LogicalDevice, int]
 
-__all__ = ["Item", "known_by", "parked", "parked_text", "stop_telling", "tell_next_cell"]
+__all__ = ["Item", "known_by", "parked", "parked_line", "parked_text", "stop_telling", "tell_next_cell"]
+
+# A cell whose own output has what is parked.
+_SHOWS = re.compile(r"\s*(?:%?gpu_|gpu_magic\.)(?:park|unpark|free|gpu_free)\b")
 
 
 class Item(NamedTuple):
@@ -129,6 +133,12 @@ def parked_text(sizes: Mapping[LogicalDevice, int]) -> str:
     return listed([f"{size_text(sizes[device])} from {device}" for device in names if sizes[device]])
 
 
+def parked_line() -> str:
+    """Return what is parked, and how it comes back, for the output of a command. Empty if nothing is."""
+    there = str(parked)
+    return f"Parked in the host's memory: {there}. To bring it back: %gpu_unpark" if there else ""
+
+
 def known_by(obj: Any) -> Sequence[Any]:
     """Return what an object is known by: see `Item`."""
     torch: Any = sys.modules.get("torch")
@@ -174,7 +184,7 @@ def stop_telling(shell: Any) -> None:
 
 def _tell(info: Any = None) -> None:
     cell = getattr(info, "raw_cell", None) or ""
-    if getattr(info, "store_history", True) and "unpark" not in cell:
+    if getattr(info, "store_history", True) and not _SHOWS.match(cell):
         stop_telling(sys.modules["IPython"].get_ipython())
         if there := str(parked):
             print(f"Variables are parked on the CPU: {there}. To bring them back: %gpu_unpark")  # noqa: T201

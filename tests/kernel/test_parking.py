@@ -271,7 +271,8 @@ def test_it_waits_for_room_and_an_interrupt_stops_the_wait_and_the_cell(full: Ke
 
 def test_what_a_user_types_about_parking_is_done_instead(full: Kernel) -> None:
     assert "do not fit on cuda:1" in full.run("%gpu_unpark").stderr
-    assert full.run("%gpu_park").stdout == "Nothing to park.\n"
+    stays = "Parked in the host's memory: 1.0 MiB from cuda:1. To bring it back: %gpu_unpark\n"
+    assert full.run("%gpu_park").stdout == f"Nothing to park.\n{stays}"
     told = "Variables are parked on the CPU: 1.0 MiB from cuda:1. To bring them back: %gpu_unpark\n"
     assert full.run("print(y.ordinal)").stdout == f"{told}None\n"
     assert full.run("print(y.ordinal)").stdout == "None\n"

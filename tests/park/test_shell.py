@@ -97,6 +97,20 @@ def test_the_first_cell_afterwards_prints_once_that_variables_are_parked(
     assert run("print(n)") == ["3"]
 
 
+def test_what_is_parked_stands_once_in_a_cell_that_is_about_it(run: Run, shell: InteractiveShell) -> None:
+    said = "Parked in the host's memory: 1.0 MiB from cuda:1 and 1.0 MiB from cuda:2. To bring it back: %gpu_unpark"
+    run("%gpu_park")
+    assert run("%gpu_park") == ["Nothing to park.", said]
+    assert run("%gpu_free")[-1] == said
+    shell.push({"new": Array(3)})
+    first, *_, last = run("%gpu_park")
+    assert (first, last) == (
+        "Parked new (1.0 MiB).",
+        said.replace(" and ", ", ").replace(". To", " and 1.0 MiB from cuda:3. To"),
+    )
+    assert run("spark = 1")[0].startswith("Variables are parked on the CPU: ")
+
+
 def test_no_cell_prints_it_once_the_extension_is_unloaded(run: Run, shell: InteractiveShell) -> None:
     run("%gpu_park")
     shell.run_line_magic("unload_ext", "gpu_magic")
