@@ -57,11 +57,10 @@ class GpuClusterMagic:
             if options.count or options.force or options.profile:
                 raise ClusterError(f"%gpu_cluster {word} takes no options.")
             getattr(self, f"_{word}")(rest.strip())
-        elif difflib.get_close_matches(word, _WORDS):
+        elif near := difflib.get_close_matches(word, _WORDS):
             runs = running_cluster() is not None
-            way = (
-                "Try %gpu_cluster restart or %gpu_cluster stop" if runs else "To start engines: %gpu_cluster"
-            )
+            meant = f"Did you mean %gpu_cluster {' '.join(filter(None, [near[0], rest]))}?"
+            way = meant if runs else "To start engines: %gpu_cluster"
             raise refusal(f"There is no %gpu_cluster {word}. {way}")
         elif options.request or options.profile or (running := running_cluster()) is None:
             self._start(options)

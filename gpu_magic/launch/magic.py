@@ -225,7 +225,7 @@ class GpuTasksMagic:
         verb = names.pop(0) if names and names[0] in VERBS else ""
         if verb == "stop" and not names:
             raise refusal("%gpu_tasks stop needs a task's name. %gpu_tasks lists the names.")
-        found = [tasks.find(name) for name in names] or list(tasks)
+        found = [tasks.find(name, names) for name in names] or list(tasks)
         if not found:
             print(
                 "Nothing was started in the background. For a command: %gpu_launch --background NAME …; "

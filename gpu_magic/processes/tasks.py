@@ -10,7 +10,7 @@ from gpu_magic.errors import LaunchError
 from gpu_magic.text import nearest_option, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["VERBS", "BackgroundTask", "tasks"]
 
@@ -114,13 +114,16 @@ class _Tasks:
         for name in ended[: max(0, len(ended) - _MOST_KEPT)]:
             del self._tasks[name]
 
-    def find(self, name: str) -> BackgroundTask:
-        """Return the task with a name. Raise LaunchError if there is none."""
+    def find(self, name: str, others: Iterable[str] = ()) -> BackgroundTask:
+        """Return the task with a name. Raise LaunchError if there is none. `others` are typed with it."""
         if name in self._tasks:
             return self._tasks[name]
-        near = nearest_option(name, [*VERBS, *self._tasks])
-        if near not in ("", name):
-            near = f"%gpu_tasks {near}" if near in VERBS else near
+        if near := nearest_option(name, [*VERBS, *self._tasks]):
+            near = (
+                " ".join(["%gpu_tasks", near, *(one for one in others if one != name)])
+                if near in VERBS
+                else near
+            )
             raise LaunchError(f"There is no task {name}. Did you mean {near}?")
         known = f". There are: {', '.join(self._tasks)}" if self._tasks else ": none was started"
         raise LaunchError(f"There is no task {name}{known}.")

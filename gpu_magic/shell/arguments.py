@@ -96,7 +96,7 @@ def read(magic: str, line: str, expand: Callable[[str], str] = str) -> SimpleNam
     while words:
         word = words.popleft()
         if _is_option(word):
-            _read_option(magic, word, words, values)
+            _read_option(magic, word, words, values, before=request)
         else:
             request.append(word)
     if magic == "%gpus" and typed and not request:
@@ -188,11 +188,17 @@ def refusal(message: str) -> LineError:
 
 
 def _read_option(
-    magic: str, word: str, words: deque[str], values: dict[str, Any], *, in_shell: bool = False
+    magic: str,
+    word: str,
+    words: deque[str],
+    values: dict[str, Any],
+    *,
+    before: Sequence[str] = (),
+    in_shell: bool = False,
 ) -> None:
     """Read an option, and its value from the next words. A shell's words are whole values."""
     name, equals, value = re.sub("^-n(?=[0-9])", "-n=", word).partition("=")
-    option = _find_option(magic, name)
+    option = _find_option(magic, name, [*before, *words])
     if value:
         words.appendleft(value)
     if equals and option.kind is Kind.FLAG:
@@ -210,7 +216,7 @@ def _is_option(word: str) -> bool:
     return word.startswith("-") and word != "-" and not re.match(r"-\d", word)
 
 
-def _find_option(magic: str, name: str) -> Option:
+def _find_option(magic: str, name: str, others: Sequence[str]) -> Option:
     """Return the option with a name, or the only option that starts with this name, unless it can do harm."""
     options = OPTIONS[magic]
     if exact := [one for one in options.values() if name in (one.name, one.short)]:
@@ -224,7 +230,8 @@ def _find_option(magic: str, name: str) -> Option:
         raise _error(magic, f"{name} could be {' or '.join(one.name for one in found)}.")
     bare = name.lstrip("-")
     if bare in WORDS.get(magic, ()):
-        raise refusal(f"There is no {name}. Try {magic} {bare}")
+        names = others if magic != "%gpus" else ()  # whose words are followed by no names
+        raise refusal(f"There is no {name}. Try {' '.join([magic, bare, *names])}")
     if not options:
         raise refusal(f"There is no {name}. {magic} takes no options.")
     harmful = [one.name for one in options.values() if one.in_full]

@@ -64,7 +64,7 @@ def test_each_engine_has_its_gpu_alone_in_the_chosen_order(engines: Kernel) -> N
     wrong = engines.run("%gpu_cluster restart one").stderr
     assert wrong == "UsageError: one is not an engine's number. Try %gpu_cluster restart 0,1\n"
     no_word = engines.run("%gpu_cluster stpo").stderr
-    assert no_word.endswith("no %gpu_cluster stpo. Try %gpu_cluster restart or %gpu_cluster stop\n")
+    assert no_word.endswith("no %gpu_cluster stpo. Did you mean %gpu_cluster stop?\n")
     again = engines.run("%gpu_cluster 3").stderr
     assert again == "UsageError: Engines already run. To end them: %gpu_cluster stop\n"
 

@@ -137,6 +137,7 @@ def test_memory_that_is_unknown_and_instances_of_mig_are_shown_as_such(shell: In
     [
         ("%gpu_ps 4001", "%gpu_ps 4001 is not understood. Try %gpu_ps end 4001"),
         ("%gpu_ps kill 4007", "%gpu_ps kill 4007 is not understood. Try %gpu_ps end 4007"),
+        ("%gpu_ps --end 4007", "There is no --end. Try %gpu_ps end 4007"),
         ("%gpu_ps end", "%gpu_ps end is not understood. Try %gpu_ps end 4001"),
         ("%gpu_ps --yes", "%gpu_ps --yes is not understood. Try %gpu_ps end 4001 --yes"),
         ("%gpu_ps end 4711", "You have no process 4711 on a GPU. Yours: 4001 (1/a.ipynb), 4002 (2/a.ipynb),"),
