@@ -22,6 +22,7 @@ __all__ = [
     "html_bar",
     "html_block",
     "html_table",
+    "is_off",
     "listed",
     "nearest_option",
     "one_line",
@@ -245,6 +246,11 @@ def size_meant(size: str | int, example: str) -> str:
     """
     match = re.fullmatch(r"\s*([1-9][0-9]{0,6}(?:\.[0-9]{1,2})?)(?:[^0-9.%][^%]*)?", str(size))
     return f"{match[1]}{'GB' if float(match[1]) < 1000 else 'MiB'}" if match else example  # noqa: PLR2004
+
+
+def is_off(value: object) -> bool:
+    """Return whether the value of a setting or a variable turns it off: None, False, 0, or such a text."""
+    return value is None or str(value).strip().lower() in ("", "0", "off", "none", "false")
 
 
 def nearest_option(word: str, options: Collection[str], harmful: Collection[str] = ()) -> str:

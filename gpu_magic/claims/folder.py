@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN, Claim, Unknown
 from gpu_magic.devices.processes import age_of, owner_name, start_of
-from gpu_magic.text import shortened
+from gpu_magic.text import is_off, shortened
 
 if sys.platform != "win32":
     import fcntl
@@ -165,9 +165,11 @@ class Access:
 
 def _path() -> str:
     """Return the path of the folder, the same for all users of a machine, or raise NoFolder."""
-    if named := os.environ.get("GPU_MAGIC_CLAIMS"):
-        if named == "off":
+    if named := os.environ.get("GPU_MAGIC_CLAIMS", "").strip():
+        if is_off(named):
             raise NoFolder
+        if not os.path.isabs(named):  # noqa: PTH117 - it would be another folder for each notebook
+            raise NoFolder(f"GPU_MAGIC_CLAIMS={named} is not an absolute path")
         return named
     for base in _BASES:
         with suppress(OSError):

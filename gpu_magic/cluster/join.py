@@ -128,7 +128,7 @@ def _version() -> str:
 
 def _host() -> str:
     """Return the name of this engine's machine, which is also its address for other engines."""
-    return os.environ.get("GPU_MAGIC_ADDRESS") or socket.gethostname()
+    return os.environ.get("GPU_MAGIC_ADDRESS", "").strip() or socket.gethostname()
 
 
 def report_gpus(number: int, version: str) -> Engine:

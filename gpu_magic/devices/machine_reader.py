@@ -13,7 +13,7 @@ from gpu_magic.devices.idle import Idleness
 from gpu_magic.devices.model import Inventory, Limits, OtherGpus
 from gpu_magic.devices.nvml import STARTING_SECONDS, Nvml
 from gpu_magic.devices.problems import Cause, Problem
-from gpu_magic.text import printable, shortened
+from gpu_magic.text import is_off, printable, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -143,4 +143,5 @@ def _is_hung(machine: Inventory) -> bool:
 
 def _may_be_simulated() -> bool:
     """Return whether NVIDIA's library may be a simulated one, which GPU_MAGIC_SIMULATE or a test has made."""
-    return bool(os.environ.get("GPU_MAGIC_SIMULATE")) or "gpu_magic.devices.simulated" in sys.modules
+    is_asked_for = not is_off(os.environ.get("GPU_MAGIC_SIMULATE"))
+    return is_asked_for or "gpu_magic.devices.simulated" in sys.modules

@@ -43,6 +43,7 @@ from gpu_magic.devices.problems import Cause, GpuCause, GpuProblem, Problem
 from gpu_magic.devices.processes import ProcessTable, with_names
 from gpu_magic.errors import show_as
 from gpu_magic.interrupts import is_in_background
+from gpu_magic.text import is_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable
@@ -437,7 +438,7 @@ def _limits(card: _Card) -> Limits:
 
 def _open_library(before: _Library | None, simulate: str | None) -> _Library:
     """Open the library, unless it is still open, and count the GPUs."""
-    if simulate:
+    if simulate and not is_off(simulate):
         from gpu_magic.devices.simulated import ensure  # large, and rarely needed
 
         ensure(simulate)

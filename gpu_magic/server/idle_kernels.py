@@ -12,7 +12,7 @@ from gpu_magic.devices.idle import LONGEST_GAP, seconds_now
 from gpu_magic.devices.model import UNKNOWN, Unknown, sum_of
 from gpu_magic.errors import ChoiceError
 from gpu_magic.gpus.options import read_seconds
-from gpu_magic.text import time_text
+from gpu_magic.text import is_off, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,12 +46,12 @@ class GpuMagic(LoggingConfigurable):
 
         """
         typed = str(self.cull_idle_gpu).strip()
-        if typed in ("", "0", "None", "False"):
+        if is_off(self.cull_idle_gpu):
             return None
         parks = typed.startswith(_PARK)
         after = _seconds("cull_idle_gpu", typed.removeprefix(_PARK), '"4h" or "park:4h"')
         warn = 0.0
-        if str(self.cull_idle_gpu_warn).strip() != "0":
+        if not is_off(self.cull_idle_gpu_warn):
             warn = _seconds("cull_idle_gpu_warn", self.cull_idle_gpu_warn, '"15m", or 0')
         if warn >= after:
             raise ChoiceError(

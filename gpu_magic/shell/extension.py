@@ -149,6 +149,17 @@ def magics_of(shell: InteractiveShell) -> GpuMagics | None:
     return next((magics for magics in configurables if isinstance(magics, GpuMagics)), None)
 
 
+class Switch(Bool):  # type: ignore[type-arg]
+    """A Bool that accepts every value that turns a setting off."""
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        if not isinstance(value, bool):
+            from gpu_magic.text import is_off
+
+            value = False if is_off(value) else value
+        return super().validate(obj, value)
+
+
 class GpuMagics(Configurable):
     """The magics of gpu_magic in one shell; `%config GpuMagics` shows what can be set."""
 
@@ -158,7 +169,7 @@ class GpuMagics(Configurable):
         help='If a choice comes too late: "warn", or "error", which stops Run All.',
     ).tag(config=True)
 
-    claims = Bool(
+    claims = Switch(
         default_value=True,
         help="Claim the chosen GPUs, so that other users on this machine see the claims.",
     ).tag(config=True)
@@ -194,16 +205,18 @@ class GpuMagics(Configurable):
 
     @validate("park_after")
     def _check_park_after(self, proposal: dict[str, Any]) -> object:
-        if proposal["value"]:
-            from gpu_magic.errors import ChoiceError, show_as
-            from gpu_magic.gpus.options import read_seconds
+        from gpu_magic.errors import ChoiceError, show_as
+        from gpu_magic.gpus.options import read_seconds
+        from gpu_magic.text import is_off
 
-            try:
-                read_seconds(proposal["value"])
-            except ChoiceError as problem:
-                error = TraitError(f"park_after: {problem}. To turn it off: None")
-                show_as(error, f"TraitError: {error}")
-                raise error from None
+        if is_off(proposal["value"]):
+            return None
+        try:
+            read_seconds(proposal["value"])
+        except ChoiceError as problem:
+            error = TraitError(f"park_after: {problem}. To turn it off: None")
+            show_as(error, f"TraitError: {error}")
+            raise error from None
         return proposal["value"]
 
     @observe("park_after")

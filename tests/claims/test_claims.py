@@ -275,11 +275,19 @@ def test_a_full_disk_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         subprocess.run(["umount", tmp_path], check=True)
 
 
-def test_claims_can_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPU_MAGIC_CLAIMS", "off")
+@pytest.mark.parametrize("off", ["off", " Off ", "0", "none"])
+def test_claims_can_be_off(monkeypatch: pytest.MonkeyPatch, off: str) -> None:
+    monkeypatch.setenv("GPU_MAGIC_CLAIMS", off)
     ours = Claims()
     assert not ours.hold([GPU])
     assert not ours.held
+
+
+def test_the_folder_is_the_same_for_each_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GPU_MAGIC_CLAIMS", "~/claims")
+    assert Claims().hold([GPU]) == "GPU_MAGIC_CLAIMS=~/claims is not an absolute path"
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_choice_opens_the_folder_once() -> None:

@@ -165,9 +165,11 @@ def test_a_simulation_begins_and_ends_with_its_variable(
     monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT5")
     for _ in range(2):
         (said,) = typed("%gpus").text.splitlines()
-        assert said.startswith("UsageError: '2xT5' is not a machine to simulate. Write")
-    monkeypatch.delenv("GPU_MAGIC_SIMULATE")
-    assert "SIMULATED" not in typed("%gpus").text
+        assert said.startswith("UsageError: GPU_MAGIC_SIMULATE: '2xT5' is not a machine to simulate. Write")
+    for off in ("", "  ", "off", "0"):
+        monkeypatch.setenv("GPU_MAGIC_SIMULATE", off)
+        assert "UsageError" not in typed("%gpus").text
+        assert "SIMULATED" not in typed("%gpus").text
     assert pynvml.nvmlLib is before
     monkeypatch.setenv("GPU_MAGIC_SIMULATE", "2xT4")
     assert "SIMULATED" in typed("%gpus").text

@@ -164,7 +164,7 @@ def test_where_no_such_machine_can_be_simulated_a_kernel_starts_all_the_same(
     monkeypatch.setenv("GPU_MAGIC_SIMULATE", "8xZ9")
     begin(shell, "auto")
     shell.run_cell("1", store_history=True)
-    says = "This kernel started without a GPU. %gpus auto: '8xZ9' is not a machine to simulate. "
+    says = "This kernel started without a GPU. %gpus auto: GPU_MAGIC_SIMULATE: '8xZ9' is not a machine to simulate. "
     assert capsys.readouterr().out.startswith(says)
     assert mask() == ""
 

@@ -173,6 +173,13 @@ def test_a_bad_time_is_one_line_and_changes_nothing(
     assert typed("%config GpuMagics.park_after").value == "30m"
 
 
+@pytest.mark.parametrize("value", ["None", "0", "'0'", "''", "' off '", "False"])
+def test_each_value_that_means_off_turns_it_off(typed: Typed, value: str) -> None:
+    typed("%config GpuMagics.park_after = '30m'")
+    typed(f"%config GpuMagics.park_after = {value}")
+    assert typed("%config GpuMagics.park_after").value is None
+
+
 def test_a_bad_time_in_the_configuration_adds_nothing(shell: InteractiveShell) -> None:
     shell.config.GpuMagics.park_after = "soon"
     with pytest.raises(TraitError, match=r"park_after: soon is not a time\. Try 30m") as refused:

@@ -184,6 +184,8 @@ def options(**given: Any) -> GpuMagic:
         ({"cull_idle_gpu": 0}, None),
         ({"cull_idle_gpu": "0"}, None),
         ({"cull_idle_gpu": None}, None),
+        ({"cull_idle_gpu": "Off"}, None),
+        ({"cull_idle_gpu": "4h", "cull_idle_gpu_warn": "off"}, Rule(4 * HOUR, 0, parks=False)),
         ({"cull_idle_gpu": "", "cull_idle_gpu_warn": "nonsense"}, None),
         ({"cull_idle_gpu": "4h"}, FOUR_HOURS),
         ({"cull_idle_gpu": 14_400, "cull_idle_gpu_warn": 900}, FOUR_HOURS),

@@ -102,6 +102,14 @@ def test_the_configuration_is_listed_shown_and_set(
     assert shell.run_line_magic("config", "GpuMagics.on_frozen") == "error"
 
 
+@pytest.mark.parametrize("value", ["False", "'off'", "0", "None", "''"])
+def test_each_value_that_means_off_turns_claims_off(shell: InteractiveShell, value: str) -> None:
+    shell.run_line_magic("load_ext", "gpu_magic")
+    shell.run_line_magic("config", f"GpuMagics.claims = {value}")
+    assert shell.run_line_magic("config", "GpuMagics.claims") is False
+    shell.run_line_magic("config", "GpuMagics.claims = True")
+
+
 def test_a_bad_value_in_the_configuration_adds_nothing(shell: InteractiveShell) -> None:
     shell.config.GpuMagics.on_frozen = "explode"
     with pytest.raises(TraitError, match="on_frozen") as refused:

@@ -266,7 +266,10 @@ def ensure(described: str) -> None:
     there = machine_of(pynvml.nvmlLib)
     if there and there.described_by in (described, ""):  # "": a `with beneath` block is in force
         return
-    machine = Machine(profile, **options)
+    try:
+        machine = Machine(profile, **options)
+    except SimulationError as error:
+        raise SimulationError(f"GPU_MAGIC_SIMULATE: {error}") from None
     machine.described_by = described
     machine.populate()
     if own is not None:
