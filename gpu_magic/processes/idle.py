@@ -69,6 +69,8 @@ class Holders(NamedTuple):
         Seconds.
     idle, unknown
         The idle processes, and those of which it is unknown whether they are.
+    others
+        How many other processes hold GPU memory: they work, or have worked or started since then.
     simulated
         The profile of a simulated machine. Empty for a real one.
     problem
@@ -79,6 +81,7 @@ class Holders(NamedTuple):
     at_least: float
     idle: list[Holder]
     unknown: list[Holder]
+    others: int
     simulated: str
     problem: Problem | None
 
@@ -98,6 +101,9 @@ class Holders(NamedTuple):
             lines = list(text_table(_HEADINGS, rows))
         else:
             lines = [f"No process is known to hold GPU memory idle for {time_text(self.at_least)}."]
+            if self.others:
+                have = "process has" if self.others == 1 else "processes have"
+                lines[0] += f" {self.others} {have} used GPUs since then: gpu-magic shows all."
         if number := len(self.unknown):
             more = " more" * bool(rows)
             hold = f"{number}{more} process holds" if number == 1 else f"{number}{more} processes hold"
@@ -145,7 +151,8 @@ def find_idle(session: Session, at_least: float) -> Holders:
         elif not is_at_work and (holder.age is UNKNOWN or holder.age >= at_least):
             unknown.append(holder)
     idle.sort(key=lambda one: 0 if one.idle is UNKNOWN else -one.idle)
-    return Holders(at_least, idle, unknown, machine.simulated, machine.problem or machine.limitation)
+    others = len(families) - len(idle) - len(unknown)
+    return Holders(at_least, idle, unknown, others, machine.simulated, machine.problem or machine.limitation)
 
 
 def _working(machine: Inventory) -> Iterable[int]:
