@@ -54,6 +54,7 @@ class IdleParking:
         self._has_tried = False  # since the last cell
         self._note = ""  # why it has failed
         self._asking: list[Any] = []  # the comms of the server that have no answer yet
+        self._asked_at = 0  # the number of the next cell when the first of them asked
         self._lock = threading.Lock()  # guards them
         self._rest = OwnRest()
         self._sampler = Sampler(self.look, paced(_BETWEEN_LOOKS), "park")
@@ -70,6 +71,8 @@ class IdleParking:
         """Park unless a cell runs, and send the bytes through a comm, or why this kernel does not park."""
         with self._lock:
             is_one_more = len(self._asking) < _MOST_ASKING
+            if not self._asking:
+                self._asked_at = self._shell.execution_count
             if is_one_more:
                 self._asking.append(comm)
         if is_one_more:
@@ -117,10 +120,11 @@ class IdleParking:
         return True
 
     def _is_in_use(self) -> bool:
-        """Return whether a cell runs. The server's question has then come too late."""
+        """Return whether a cell runs, or has run since the server asked. The question then came too late."""
         if runs_cell() or runs_task():
             self._rests_since = self._now()
-        if not runs_cell() or runs_task():
+        has_run = bool(self._asking) and self._shell.execution_count != self._asked_at
+        if not (runs_cell() or has_run) or runs_task():
             return False  # a task is named by `OwnRest`
         _answer(self._take_asking(), refused="This kernel is in use.")
         return True

@@ -35,8 +35,8 @@ class Idle:
     def __init__(self, shell: InteractiveShell) -> None:
         self.now, self._calls = 0.0, list[Any]()
         kernel = SimpleNamespace(io_loop=SimpleNamespace(add_callback=self._calls.append))
-        there = SimpleNamespace(kernel=kernel, events=shell.events, ast_transformers=shell.ast_transformers)
-        self.parking = IdleParking(there, lambda: self.now)
+        shell.kernel = kernel  # type: ignore[attr-defined] # as ipykernel's shells have one
+        self.parking = IdleParking(shell, lambda: self.now)
         self.names = shell.user_ns
 
     def is_parked_after(self, seconds: float) -> bool:
@@ -150,6 +150,20 @@ def test_beside_what_was_parked_by_hand_nothing_parks_and_the_server_is_told(
     until(lambda: one.is_parked_after(0) and bool(answers))
     assert answers == [{"refused": "Others are parked by hand. To bring them back: %gpu_unpark"}]
     assert shell.user_ns["big"].ordinal == 1
+
+
+def test_a_cell_that_runs_between_the_question_and_the_parking_keeps_the_variables(
+    idle: tuple[Idle, EightGpus], typed: Typed
+) -> None:
+    one, answers = idle[0], list[Any]()
+    one.parking.set_after(None)
+    one.parking.ask(SimpleNamespace(send=answers.append, close=list))
+    typed("1")
+    until(lambda: one.is_parked_after(0) or bool(answers))
+    assert answers == [{"refused": "This kernel is in use."}]
+    assert one.names["x"].ordinal == 1
+    one.parking.ask(SimpleNamespace(send=answers.append, close=list))
+    until(lambda: one.is_parked_after(0))
 
 
 def test_a_server_cannot_ask_without_bound(idle: tuple[Idle, EightGpus]) -> None:
