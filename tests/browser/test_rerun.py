@@ -115,6 +115,21 @@ def test_one_click_in_a_panel_without_a_cell_that_made_the_choice(lab: Lab) -> N
     notebook.page.screenshot(path=PICTURES / "lab-rerun-panel-done.png")
 
 
+def test_from_the_panel_beside_the_notebook_the_selected_cell_is_the_last_to_run(lab: Lab) -> None:
+    cells = (LOAD, "%gpus 2", START_CUDA, f"{MASK}; print('selected')", "print('below')")
+    notebook = too_late(lab, *cells)
+    notebook.chip.click()
+    notebook.page.evaluate("notebook.content.activeCellIndex = 3")
+    notebook.row(2).click()
+    notebook.row(3).click()
+    question = ask(notebook, notebook.button(LABEL))
+    expect(question).to_contain_text("4 cells run, up to cell [4].")
+    agree(question)
+    expect(notebook.page.locator(".jp-OutputArea-output", has_text="3\nselected")).to_have_count(1)
+    assert notebook.outputs(4) == "below\n"  # of before
+    assert notebook.sources() == [LOAD, "%gpus 3", *cells[2:]]
+
+
 @APPS
 def test_a_cell_that_fails_stops_the_run(lab: Lab, app: str) -> None:
     fails_again = "import os; assert os.environ['CUDA_VISIBLE_DEVICES'] == '2', 'not GPU 2'"
