@@ -53,10 +53,10 @@ from gpu_magic.measure.recorder import gpu_time as gpu_time
 from gpu_magic.measure.recorder import history as history
 from gpu_magic.move.move import to_cpu as to_cpu
 from gpu_magic.move.move import to_gpu as to_gpu
-from gpu_magic.objects.memory import Devices as Devices
 from gpu_magic.objects.memory import Freed as Freed
-from gpu_magic.objects.memory import devices_of as devices_of
 from gpu_magic.objects.memory import gpu_free as gpu_free
+from gpu_magic.objects.where import Devices as Devices
+from gpu_magic.objects.where import devices_of as devices_of
 from gpu_magic.on_gpu.block import OnGpu as OnGpu
 from gpu_magic.on_gpu.block import on_gpu as on_gpu
 from gpu_magic.panel.widget import panel as panel

@@ -10,7 +10,8 @@ from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks.target import CPU, LogicalDevice
 from gpu_magic.move.move import read_places
 from gpu_magic.move.plan import Plan
-from gpu_magic.objects.memory import arrays_in, holdings_in, outputs_of, replace_output
+from gpu_magic.objects.memory import outputs_of, replace_output
+from gpu_magic.objects.where import arrays_in, holdings_in
 from gpu_magic.text import printable, size_text, with_article
 
 if TYPE_CHECKING:

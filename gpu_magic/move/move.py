@@ -20,11 +20,12 @@ from gpu_magic.frameworks.target import (
 )
 from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.move.plan import Plan, UnusableDeviceError
-from gpu_magic.objects.memory import holdings_in, holdings_of, is_same_device, shortage_of, unfinished_text
+from gpu_magic.objects.memory import shortage_of
 from gpu_magic.objects.namespace import parse_expression, raised_text, value_of, variables_of
 from gpu_magic.objects.parts import class_of
 from gpu_magic.objects.physical import LazySnapshot, innermost, locate
 from gpu_magic.objects.walk import Budget, Walker, collection_paused
+from gpu_magic.objects.where import holdings_in, holdings_of, is_same_device, unfinished_text
 from gpu_magic.process.parked import parked
 from gpu_magic.public import public
 from gpu_magic.text import code_words, counted, listed, size_text, text_table, with_article

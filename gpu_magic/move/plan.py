@@ -10,10 +10,10 @@ from gpu_magic.errors import PlacementError
 from gpu_magic.frameworks import get, imported
 from gpu_magic.frameworks.base import Components
 from gpu_magic.move.copies import Copies, Variable
-from gpu_magic.objects.memory import arrays_in, holdings_in, holdings_of, is_same_device
 from gpu_magic.objects.parts import is_of_workers
 from gpu_magic.objects.physical import LazySnapshot, described, free_bytes
 from gpu_magic.objects.walk import Walker, collection_paused
+from gpu_magic.objects.where import arrays_in, holdings_in, holdings_of, is_same_device
 from gpu_magic.text import listed, printable, size_text, with_article
 
 if TYPE_CHECKING:

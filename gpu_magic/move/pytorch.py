@@ -14,9 +14,9 @@ from gpu_magic.frameworks.private import private, private_of
 from gpu_magic.frameworks.pytorch import type_and_shape
 from gpu_magic.frameworks.torch_objects import has_own, is_wrapper, nbytes_of
 from gpu_magic.move.copies import Copies, Variable
-from gpu_magic.objects.memory import holdings_in
 from gpu_magic.objects.parts import attributes_of_tensor
 from gpu_magic.objects.walk import Walker, tensors_of
+from gpu_magic.objects.where import holdings_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence

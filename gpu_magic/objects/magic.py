@@ -11,7 +11,8 @@ from IPython.core.error import UsageError
 import gpu_magic
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.fit.users_code import fit_line
-from gpu_magic.objects.memory import shortage_lines, where_lines
+from gpu_magic.objects.memory import shortage_lines
+from gpu_magic.objects.where import where_lines
 from gpu_magic.shell.arguments import read, text_named
 from gpu_magic.text import code_words, printable
 

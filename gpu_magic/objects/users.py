@@ -7,9 +7,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementError
-from gpu_magic.objects.memory import arrays_in
 from gpu_magic.objects.namespace import is_installed
 from gpu_magic.objects.walk import Budget
+from gpu_magic.objects.where import arrays_in
 from gpu_magic.processes.tasks import tasks
 
 if TYPE_CHECKING:

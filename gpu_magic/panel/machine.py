@@ -17,10 +17,10 @@ from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.gpus.auto import best_first, held_by
 from gpu_magic.gpus.table import problem_text, rows
-from gpu_magic.objects.memory import memory_by_device
 from gpu_magic.objects.namespace import variables_of
 from gpu_magic.objects.physical import LazySnapshot, physical
 from gpu_magic.objects.walk import Budget
+from gpu_magic.objects.where import memory_by_device
 from gpu_magic.process.find import whole_gpus
 from gpu_magic.process.mask import Flaw
 from gpu_magic.process.parked import parked

@@ -9,10 +9,11 @@ from gpu_magic.frameworks import get
 from gpu_magic.interrupts import defer_interrupts
 from gpu_magic.move.leaving import bytes_on_gpus, gpu_of, places_here, plan_to_cpu
 from gpu_magic.move.move import SEARCH_SECONDS, carry_out_all
-from gpu_magic.objects.memory import arrays_in, current_shell, free, in_use, unfinished_text
+from gpu_magic.objects.memory import current_shell, free, in_use
 from gpu_magic.objects.physical import LazySnapshot
 from gpu_magic.objects.users import check_unused
 from gpu_magic.objects.walk import Budget, collection_paused
+from gpu_magic.objects.where import arrays_in, unfinished_text
 from gpu_magic.process.parked import Item, known_by, parked, parked_line, tell_next_cell
 from gpu_magic.process.session import current
 from gpu_magic.public import public

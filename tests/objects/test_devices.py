@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpu_magic import devices_of, on_gpu
-from gpu_magic.objects.memory import holdings_of
 from gpu_magic.objects.walk import Walker
+from gpu_magic.objects.where import holdings_of
 from tests.programs.runner import ELSEWHERE, gives
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ if ELSEWHERE:
     import gpu_magic
     from gpu_magic import FitError, devices_of, to_cpu, to_gpu
     from gpu_magic.move.move import move_variables
-    from gpu_magic.objects.memory import where_lines
+    from gpu_magic.objects.where import where_lines
     from gpu_magic.text import size_text
     from tests.programs.cells import shell_with_magics
     from tests.programs.reached import devices_of as devices_reached

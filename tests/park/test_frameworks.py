@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from gpu_magic import park, unpark
-from gpu_magic.objects.memory import where_lines
+from gpu_magic.objects.where import where_lines
 from tests.eight_gpus import installed
 from tests.programs.runner import ELSEWHERE, gives
 
