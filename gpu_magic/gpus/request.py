@@ -154,6 +154,8 @@ def _no_gpu(entry: str) -> ChoiceError:
         return ChoiceError(f"{entry!r}: GPUs are numbered from 0. To hide all GPUs: none")
     if number := re.fullmatch(r"(?:gpu|cuda|device)[ _]?([0-9]{1,4})", low):
         return ChoiceError(f"{entry!r}: type the number alone.", ways=[number[1]])
+    if ends := re.fullmatch(r"([0-9]{1,4})(?:\.{2,3}|to)([0-9]{1,4})", low.replace(" ", "")):
+        return ChoiceError(f"{entry!r}: a range has a hyphen.", ways=[f"{ends[1]}-{ends[2]}"])
     if (word := low.partition(":")[0]) in WORDS:
         return ChoiceError(
             f"{entry!r} cannot be part of a list.", ways=["auto:2" if word == "auto" else word]

@@ -149,7 +149,9 @@ def build(command: Command, options: Container[str]) -> Command:  # noqa: C901 -
         case _:
             # Likely typing errors.
             if re.match(r"[A-Za-z_]\w*=", program):
-                way = "--gpus to name GPUs" if program.partition("=")[0] in NAMES else f"--env {program}"
+                name = program.partition("=")[0]
+                way = f"--{program}" if f"--{name}" in options else f"--env {program}"
+                way = "--gpus to name GPUs" if name in NAMES else way
                 raise LaunchError(f"{program} sets a variable. Try {way}")
             if program == "accelerate" and words and words[0].endswith(".py"):
                 raise LaunchError("accelerate needs a command.", [f"accelerate launch {words[0]}"])

@@ -64,6 +64,8 @@ def test_what_is_typed_is_understood(text: str, expected: object) -> None:
         ("2.0", "separate GPUs by commas"),
         ("1,", "A comma has no GPU beside it. Try 1"),
         ("-1", "numbered from 0. To hide all GPUs: none"),
+        ("0..2", "'0..2': a range has a hyphen. Try 0-2"),
+        ("0 to 2", "Try 0-2"),
         ("3-1", "runs backwards. Try 1-3"),
         ("0-99999999999999", "No machine has that many"),
         ("99999:1", "No machine has that many"),

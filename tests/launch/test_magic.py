@@ -30,6 +30,7 @@ Run = Any  # the fixture `run`: what is typed -> what is shown
         ("torchrn show.py", "There is no program torchrn here. Did you mean torchrun?"),
         ("accelerate train.py", "accelerate needs a command. Try accelerate launch train.py"),
         ("LR=1 python -V", "LR=1 sets a variable. Try --env LR=1"),
+        ("gpus=1 python -V", "gpus=1 sets a variable. Try --gpus=1"),
         ("python -m torch.distributed.run --nproc_per_node 3 show.py", "contradicts the 8 GPUs"),
         ("torchrun --nproc_per 4 show.py", "torchrun --nproc_per 4 contradicts the 8 GPUs"),
         ("torchrun --nproc=4 show.py", "torchrun --nproc 4 contradicts the 8 GPUs"),
