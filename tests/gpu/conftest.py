@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,21 @@ def pytest_configure(config: pytest.Config) -> None:
 def here() -> Machine:
     from tests.gpu.machine import Machine
 
+    return Machine()
+
+
+@pytest.fixture
+def stand_ins(native: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Have two GPUs that are alike, by the stand-ins for a driver."""
+    from tests.gpu.machine import Machine
+    from tests.machine import CARDS, Driver, clean_environment, environment
+
+    state = tmp_path / "machine"
+    Driver(tuple(replace(card, energy=10_000_000) for card in CARDS[:2])).write(state)
+    for name in set(os.environ) - set(clean_environment()):
+        monkeypatch.delenv(name)
+    for name, value in environment(native, state).items():
+        monkeypatch.setenv(name, value)
     return Machine()
 
 

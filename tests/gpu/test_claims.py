@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.gpu.machine import Machine
 
 _PROGRAMS = (
+    # The driver, and what frameworks ask of it
     *(
         "driver",
         "forks",
@@ -32,7 +33,9 @@ _PROGRAMS = (
         "starts_pytorch",
         "starts_others",
     ),
-    *("choosing", "placing", "moving", "freeing", "fitting", "measuring", "costs"),
+    # gpu_magic
+    *("choosing", "placing", "libraries", "moving", "outside", "parking", "freeing", "fitting", "measuring"),
+    *("costs", "rivals", "checkpoint"),
 )
 
 

@@ -227,7 +227,9 @@ def build(folder: Path) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     for source, library in LIBRARIES.items():
-        _compile(SOURCES / source, folder / library)
+        _compile(
+            SOURCES / source, folder / library, *([SOURCES / "checkpoint.c"] if source == "cuda.c" else [])
+        )
     return folder
 
 

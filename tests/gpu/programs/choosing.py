@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from tests.gpu.child import run
 from tests.gpu.claim import Seen, claim
-from tests.gpu.programs.common import Shell, both, counted, used
+from tests.gpu.programs.common import Shell, both, counted, processes_on, used
+from tests.gpu.programs.cuda import Cuda
 
 WHERE = "gpus/apply.py"
 
@@ -141,6 +143,42 @@ def memory_limit() -> Seen:
     except torch.OutOfMemoryError:
         return Seen(below == 512 << 20, "PyTorch gave 512 MiB and refused 2 GiB")
     return Seen(False, "PyTorch gave 2 GiB with a limit of 1 GiB")
+
+
+@claim(
+    "`memory_limit` leaves PyTorch's current device as it was, and opens no context on a GPU that is not used: with and "
+    "without the limit, CUDA and NVML report the same before and after the first tensor.",
+    "frameworks/pytorch.py",
+    "PyTorch for CUDA",
+    "a driver",
+)
+def limit_opens_nothing() -> Seen:
+    found = [run("programs.choosing.state_with", (limit,), ",".join(used())) for limit in (None, "1GiB")]
+    failed = next((one["failed"] for one in found if "failed" in one), "")
+    return Seen(not failed and found[0] == found[1], failed or f"without {found[0]}; with {found[1]}")
+
+
+def state_with(limit: str | None) -> dict[str, Any]:
+    """Return the current device, the open contexts, and the GPUs on which NVML lists this process."""
+    import gpu_magic
+
+    uuids = used()
+    gpu_magic.choose(",".join(uuids), memory_limit=limit)
+    import torch
+
+    torch.cuda.init()
+    found = {}
+    for moment in ("started", "with a tensor"):
+        if moment == "with a tensor":
+            kept = torch.zeros(3, device="cuda")
+        listed = [
+            number
+            for number, uuid in enumerate(uuids)
+            if os.getpid() in [one.pid for one in processes_on(uuid)]
+        ]
+        found[moment] = [torch.cuda.current_device(), Cuda().contexts(), listed]
+    del kept
+    return found
 
 
 @claim(

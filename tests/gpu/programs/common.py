@@ -5,12 +5,30 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from io import StringIO
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.gpu.claim import NotTriedError
 
-__all__ = ["Shell", "accelerator", "alone", "both", "counted", "number_of", "processes_on", "used", "wide"]
+__all__ = [
+    "MIB",
+    "Shell",
+    "accelerator",
+    "alone",
+    "both",
+    "bytes_used",
+    "counted",
+    "in_container",
+    "needed",
+    "number_of",
+    "processes_on",
+    "used",
+    "wide",
+]
+
+MIB = 1 << 20
 
 _MASK, _ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 
@@ -66,6 +84,33 @@ def processes_on(uuid: str) -> tuple[Any, ...]:
 
     processes = gpu_magic.gpus()[number_of(uuid)].status.processes
     return () if processes is UNKNOWN else processes
+
+
+def in_container() -> bool:
+    """Return whether processes have other PIDs here than for the driver (Linux, include/linux/proc_ns.h)."""
+    return str(Path("/proc/self/ns/pid").readlink()) != "pid:[4026531836]"
+
+
+def bytes_used(uuid: str) -> int:
+    """Return the bytes in use on a GPU, by NVML."""
+    import gpu_magic
+
+    found = gpu_magic.gpus()[number_of(uuid)].status.memory_used
+    if not isinstance(found, int):
+        raise NotTriedError("NVML does not give the memory in use here")
+    return found
+
+
+def needed(*modules: str) -> list[Any]:
+    """Import packages that only some machines have."""
+    found = []
+    for module in modules:
+        try:
+            found.append(import_module(module))
+        except Exception as error:  # noqa: BLE001 - also errors of the libraries that it loads
+            reason = str(error).partition("\n")[0]
+            raise NotTriedError(f"{module} cannot be imported here: {reason}") from None
+    return found
 
 
 def accelerator() -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
 from typing import Any
 
 from tests.gpu.claim import NotTriedError, Seen, claim
-from tests.gpu.programs.common import alone, number_of, processes_on
+from tests.gpu.programs.common import alone, in_container, number_of, processes_on
 
 WHERE = "devices/nvml.py"
 MIB = 1 << 20
@@ -100,17 +99,12 @@ def own_number() -> Seen:
         return Seen(False, "the driver lists no processes")
     numbers = [one.pid for one in listed]
     del kept
-    if os.getpid() not in numbers and _in_container():
+    if os.getpid() not in numbers and in_container():
         raise NotTriedError(f"this container has its own PIDs; NVML lists {len(numbers)} processes")
     return Seen(
         os.getpid() in numbers,
         f"{len(numbers)} listed, {'including' if os.getpid() in numbers else 'without'} this process",
     )
-
-
-def _in_container() -> bool:
-    """Return whether processes have other PIDs here than for the driver (Linux, include/linux/proc_ns.h)."""
-    return str(Path("/proc/self/ns/pid").readlink()) != "pid:[4026531836]"
 
 
 @claim(
@@ -159,6 +153,6 @@ def own_work() -> Seen:
     except pynvml.NVMLError as error:
         return Seen(False, f"NVML answers: {error}")
     own = max((one.smUtil for one in samples if one.pid == os.getpid()), default=0)
-    if not own and _in_container():
+    if not own and in_container():
         raise NotTriedError("this container has its own PIDs")
     return Seen(own >= 50, f"{own} % at most for this process under load")

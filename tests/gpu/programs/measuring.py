@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
-from tests.gpu.claim import Seen, claim
-from tests.gpu.programs.common import alone, number_of
+from tests.gpu.claim import NotTriedError, Seen, claim
+from tests.gpu.programs.common import alone, in_container, number_of
 
 WHERE = "measure/recorder.py"
 MIB = 1 << 20
@@ -49,6 +50,43 @@ def busy_all_the_time() -> Seen:
     if ours is UNKNOWN:
         return Seen(False, "this is reported as unknown")
     return Seen(ours > 80 and abs(ours - theirs) <= 15, f"{ours:.0f} % reported, {theirs:.0f} % by NVML")
+
+
+@claim(
+    "If this process keeps a GPU busy for 2 of the 10 seconds of a block, `%%gpu_time` reports 12 to 28 % as the share of "
+    "this process.",
+    WHERE,
+    "PyTorch for CUDA",
+    "a driver",
+    "whole GPUs",
+)
+def own_share() -> Seen:
+    uuid = alone()
+    import pynvml
+
+    import gpu_magic
+    from gpu_magic.devices.model import UNKNOWN
+    from tests.gpu.programs.load import busy
+
+    pynvml.nvmlInit()
+    device = pynvml.nvmlDeviceGetHandleByIndex(number_of(uuid))
+    busy(1.0)  # CUDA's start, and what the first product loads
+    time.sleep(2)  # so that the driver's next sample covers none of it
+    with gpu_magic.gpu_time() as measured:
+        busy(2.0)
+        time.sleep(8.0)
+    gpu = measured.usage.gpus[0]
+    samples = [
+        one.smUtil for one in pynvml.nvmlDeviceGetProcessUtilization(device, 0) if one.pid == os.getpid()
+    ]
+    if gpu.busy_own is UNKNOWN:
+        if in_container():
+            raise NotTriedError("this container has its own PIDs")
+        return Seen(False, "this is reported as unknown")
+    what = (
+        f"{gpu.busy_own:.0f} % reported; {gpu.busy} % busy; the driver's samples of this process: {samples}"
+    )
+    return Seen(12 <= gpu.busy_own <= 28, what, {"%": gpu.busy_own})
 
 
 @claim(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 from tests.gpu.claim import Need, Seen, claim
-from tests.gpu.programs.common import Shell, accelerator, alone, both
+from tests.gpu.programs.common import Shell, accelerator, alone, both, processes_on, used
+from tests.gpu.programs.cuda import LIVE, answer_now
 
 WHERE = "on_gpu/scope.py"
 TORCH: Need = "an accelerator of PyTorch's"
@@ -25,6 +28,27 @@ def cell() -> Seen:
     expected = f"{accelerator()}:0"
     what = f"a tensor on {x.device}, its gradient on {x.grad.device}, one made later on the {after}"
     return Seen((str(x.device), str(x.grad.device), after) == (expected, expected, "cpu"), what)
+
+
+@claim(
+    "In a kernel that has imported PyTorch, a `%%on_gpu 0` cell that only sets a variable does not start CUDA. The choice "
+    "can still change.",
+    WHERE,
+    TORCH,
+    "a driver",
+)
+def starts_nothing() -> Seen:
+    """Take the driver's answer, PyTorch's flag, and NVML's list of this process as one: all say the same."""
+    uuid = used()[0]
+    shell = Shell()
+    shell.must(f"%gpus {uuid}", "import torch, gpu_magic", "%%on_gpu 0\nx = 1")
+    guard, answer = shell.must("gpu_magic.guard()").result, answer_now()
+    listed = any(one.pid == os.getpid() for one in processes_on(uuid))
+    what = (
+        f"CUDA is {answer}; torch.cuda.is_initialized() {shell['torch'].cuda.is_initialized()}; the guard reports "
+        f"{guard.state.value}; NVML {'lists' if listed else 'does not list'} this process"
+    )
+    return Seen(guard.can_change and answer in LIVE and not listed and shell["x"] == 1, what)
 
 
 @claim("A block on a GPU also makes that GPU PyTorch's current device.", WHERE, TORCH)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from tests.gpu.claim import Seen, claim
 from tests.gpu.programs.common import alone, counted
-from tests.gpu.programs.cuda import answer_now
-
-LIVE = ("not loaded", "not started")
+from tests.gpu.programs.cuda import LIVE, answer_now
 
 
 @claim(

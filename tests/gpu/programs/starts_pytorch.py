@@ -6,10 +6,9 @@ import os
 
 from tests.gpu.claim import Seen, claim
 from tests.gpu.programs.common import Shell, alone
-from tests.gpu.programs.cuda import answer_now
+from tests.gpu.programs.cuda import LIVE, answer_now
 
 CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
-LIVE = ("not loaded", "not started")
 
 
 @claim("`import torch` does not start CUDA.", "process/watch.py", "PyTorch for CUDA")
