@@ -6,6 +6,7 @@ So a lent GPU's minutes are not spent on a wrong name. A stand-in confirms what 
 from __future__ import annotations
 
 import ast
+import ctypes
 import inspect
 import json
 import os
@@ -16,12 +17,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import LIMIT
+from tests.gpu.programs.cuda import LockArguments
 from tests.gpu.test_claims import CLAIMS, outcome_of
 from tests.native import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.conftest import Fresh
     from tests.gpu.machine import Machine
 
 PROGRAMS = sorted(Path(__file__).parent.glob("programs/[a-z]*.py"))
@@ -147,6 +150,20 @@ def test_checkpoints_are_asked_for_as_the_header_says(stand_ins: Machine, name: 
     assert "(" not in found["what"].replace("(KeyboardInterrupt)", ""), found[
         "what"
     ]  # no error of the driver
+
+
+def test_a_step_out_of_order_is_refused_and_changes_nothing(stand_ins: Machine, fresh: Fresh) -> None:
+    steps = ("restore", "unlock", "lock", "lock", "restore", "checkpoint", "unlock", "restore", "unlock")
+    code = f"""
+        import os
+        from tests.gpu.programs.cuda import CudaProcess
+
+        process = CudaProcess(os.getppid())
+        print([process.do(step).code for step in {steps}], process.state(), process.do("restore"))
+        """
+    said = "[401, 401, 0, 401, 401, 0, 401, 0, 0] running restore: unknown to the driver (401)\n"
+    assert fresh(code) == said
+    assert ctypes.sizeof(LockArguments) == 64
 
 
 def test_a_checkpointed_process_waits_until_it_is_restored(stand_ins: Machine) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 
+from tests.gpu.programs.common import accelerator
+
 __all__ = ["busy"]
 
 
 def busy(seconds: float, *, size: int = 4096) -> None:
-    """Keep the current CUDA device busy with PyTorch for some seconds."""
+    """Keep PyTorch's current accelerator busy for some seconds."""
     import torch
 
-    one = torch.randn(size, size, device="cuda")
+    one = torch.randn(size, size).to(accelerator())
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         for _ in range(10):
             one = torch.nn.functional.normalize(one @ one)
-        torch.cuda.synchronize()
+        torch.accelerator.synchronize()
