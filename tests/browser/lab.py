@@ -304,11 +304,11 @@ class Notebook(Panels):
         return found
 
 
-def install_extension(data: Path, source: Path = ROOT) -> None:
-    """Put the prebuilt extension where a server with this folder of data finds it: out of the wheel of a source tree."""
+def install_extension(data: Path) -> None:
+    """Put the prebuilt extension where a server with this folder of data finds it: out of the wheel."""
     with TemporaryDirectory() as folder:
         build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder]
-        subprocess.run(build, cwd=source, check=True, capture_output=True)
+        subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
         (wheel,) = Path(folder).glob("*.whl")
         with zipfile.ZipFile(wheel) as opened:
             for name in opened.namelist():
@@ -316,6 +316,19 @@ def install_extension(data: Path, source: Path = ROOT) -> None:
                 if is_shared:
                     (data / place).parent.mkdir(parents=True, exist_ok=True)
                     (data / place).write_bytes(opened.read(name))
+
+
+def make_environment(folder: Path, *extensions: str) -> str:
+    """Make an environment with JupyterLab and these of our extensions; return its Python.
+
+    Packages are ours where a server's PYTHONPATH has our site-packages.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    ours, theirs = Path(sys.prefix, "share/jupyter"), folder / "share/jupyter"
+    (theirs / "labextensions").mkdir(parents=True)
+    for name in ("lab", *extensions):
+        (theirs / name).symlink_to(ours / name)
+    return str(folder / "bin/python")
 
 
 @contextmanager

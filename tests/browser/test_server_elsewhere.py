@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import sysconfig
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.lab import start_lab
+from tests.browser.lab import make_environment, start_lab
 from tests.browser.panel import LOAD
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from playwright.sync_api import Browser
 
@@ -32,16 +30,6 @@ LOG = (
 )
 # What jupyterlab_widgets says to the browser's console of a widget that it can't load.
 UNLOADED = "console: Error: No version of module anywidget is registered"
-
-
-def make_environment(folder: Path, *extensions: str) -> str:
-    """Make an environment with all that ours has, but for JupyterLab's extensions; return its Python."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    ours, theirs = Path(sys.prefix, "share/jupyter"), folder / "share/jupyter"
-    (theirs / "labextensions").mkdir(parents=True)
-    for name in ("lab", *extensions):
-        (theirs / name).symlink_to(ours / name)
-    return str(folder / "bin/python")
 
 
 @pytest.fixture(scope="module")
