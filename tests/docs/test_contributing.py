@@ -1,4 +1,4 @@
-"""The guide for contributors names what is there."""
+"""The guide for contributors names what is there, and a release checks what the guide says to do."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import subprocess
 import sys
 import textwrap
 from typing import TYPE_CHECKING
+
+import pytest
+import yaml
 
 from tests.conftest import ROOT
 
@@ -71,3 +74,29 @@ def test_the_worked_example_works(tmp_path: Path) -> None:
     assert "GPU 0 (70 °C, not below 10 °C)" in hot
     assert numbers == "--max-temperature 60 goes with auto. Try auto --max-temperature 60"
     assert warm == "--max-temperature warm is not a number. Try --max-temperature 60"
+
+
+@pytest.mark.parametrize(
+    ("tag", "heading", "passes"),
+    [
+        ("v0.2.0rc1", "## [0.2.0rc1] - 2027-01-31", True),
+        ("v0.2.0", "## [0.2.0rc1] - 2027-01-31", False),
+        ("v0.2.0rc1", "## [0.2.0] - 2027-01-31", False),
+        ("v0.2.0rc1", "## [0.2.0rc1]", False),
+    ],
+)
+def test_a_tag_must_be_the_version_that_the_changelog_has(
+    tag: str, heading: str, passes: bool, tmp_path: Path
+) -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    (script,) = (one["run"] for one in jobs["build"]["steps"] if one.get("name", "").startswith("The tag is"))
+    (tmp_path / "gpu_magic").mkdir()
+    source = (PACKAGE / "__init__.py").read_text()
+    version = re.sub(r'(?m)^__version__ = ".*"$', '__version__ = "0.2.0rc1"', source)
+    (tmp_path / "gpu_magic/__init__.py").write_text(version)
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## [Unreleased]\n\n{heading}\n")
+    environment = os.environ | {"GITHUB_REF_NAME": tag}
+    done = subprocess.run(
+        ["bash", "-ec", script], env=environment, cwd=tmp_path, capture_output=True, check=False
+    )
+    assert (done.returncode == 0) == passes
