@@ -11,6 +11,7 @@ from docs.reference import PAGES  # type: ignore[attr-defined] # the folder besi
 from tests.conftest import ROOT
 
 README = ROOT / "README.md"
+CONSTRAINTS = ROOT / "tests" / "constraints.txt"
 # All that stands in the repository for readers, and not only what the site has.
 TEXTS = sorted({*pages(), *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("tests/*/*.md")})
 
@@ -74,3 +75,23 @@ def test_three_introductions_are_one_text() -> None:
         assert intro in (ROOT / "docs" / page).read_text(encoding="utf-8"), (
             f"docs/{page} says it in other words"
         )
+
+
+def test_front_ends_are_tried_in_the_versions_that_their_pages_name() -> None:
+    pinned = dict(re.findall(r"^([\w-]+)==(\d+\.\d+)", CONSTRAINTS.read_text().lower(), re.MULTILINE))
+    named = {
+        name.lower(): version
+        for page in pages()
+        for sentence in re.findall(r"Tried with (.+?)\.\s", page.read_text(encoding="utf-8"))
+        for name, version in re.findall(r"(\w+) (\d+\.\d+)", sentence)
+    }
+    assert {
+        "jupyterlab",
+        "notebook",
+        "marimo",
+        "papermill",
+        "nbclient",
+        "nbconvert",
+        "ipython",
+    } == named.keys()
+    assert named == {name: pinned[name] for name in named}
