@@ -255,11 +255,11 @@ def _launch(words: Sequence[str]) -> int:
     if options.dry_run:
         print(task.shell_lines)
         return 0
-    _start(task)
     is_chosen = options.gpus is not None or options.count is not None or variables_now().name_gpus
     about_gpus = gpu_notes(task.devices, "To choose GPUs, add --gpus", is_chosen=is_chosen)
     for note in (*task.notes, *about_gpus):
-        print(note, file=sys.stderr)
+        print(note, file=sys.stderr)  # before the output of a command that writes to the same place
+    _start(task)
     lines = RankLines(sys.stdout, has_ranks=len(task.outputs) > 1)
     for pieces in task.follow(cut=False):
         lines.show(pieces)
