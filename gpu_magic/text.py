@@ -22,6 +22,7 @@ __all__ = [
     "html_bar",
     "html_block",
     "html_table",
+    "html_text",
     "is_off",
     "listed",
     "nearest_option",
@@ -39,6 +40,7 @@ __all__ = [
     "time_text",
     "with_article",
     "with_full_stop",
+    "wrapped",
 ]
 
 MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
@@ -57,6 +59,15 @@ _STYLE = (
     "& .gm-green{color:var(--jp-success-color1,#3fa45b)}& .gm-amber{color:var(--jp-warn-color0,#c77f1a)}"
     "& .gm-blue{color:var(--jp-brand-color1,#4b8df8)}@media(max-width:820px){& .gm-more{display:none}}}"
 )
+
+# A <pre> as front ends show printed text, but with lines that break between words.
+_WRAPPED = (
+    "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;margin:0;padding:0 8px;"
+    "background:none;color:inherit;font-size:var(--jp-code-font-size,13px);line-height:var(--jp-code-line-height,normal)"
+)
+# A command up to a comma or the end of its sentence; an option with the words beside it; or a word
+# with its number, `GPU 3`.
+_UNBROKEN = r"%\S*(?:(?<![.,;:?!]) +(?!or |and )\S+)*|(?:\S+ +)?--?[a-z]\S*(?: +\S+)?|\S+(?: +\d\S*)?"
 
 
 def printable(text: str) -> str:
@@ -81,6 +92,28 @@ def one_line(text: str) -> str:
         half = (_LONGEST_LINE - 3) // 2
         text = f"{text[:half]} … {text[-half:]}"
     return printable(text)
+
+
+def wrapped(text: str, width: int) -> str:
+    """Return text in lines of at most `width` characters, if possible. Lines that fit stay as they are.
+
+    A sentence that does not fit starts a line. What users copy stays on one line: a command, an option with
+    its value, a long word.
+    """
+    lines = []
+    for line in text.split("\n"):
+        words = line.lstrip(" ")
+        indent = " " * (len(line) - len(words))
+        shown = indent
+        for sentence in re.split(r"(?<=[.?!]) +(?=[A-Z%])", words) if len(line) > width else [words]:
+            fits = len(indent) + len(sentence) <= width
+            for piece in [sentence] if fits else re.findall(_UNBROKEN, sentence):
+                if shown != indent and len(shown) + 1 + len(piece) > width:
+                    lines.append(shown)
+                    shown = indent
+                shown += f"{' ' * (shown != indent)}{piece}"
+        lines.append(shown)
+    return "\n".join(lines)
 
 
 def code_words(text: str, *, commas: bool = False) -> list[str]:
@@ -210,6 +243,12 @@ def html_block(title: str, body: str, notes: Iterable[str] = ()) -> str:
     title = f"<p class='gm-soft'>{html.escape(title)}</p>" if title else ""
     shown = "".join(f"<p class='gm-amber'>{html.escape(note)}</p>" for note in notes)
     return f"<div class='gpu-magic'><style>{_STYLE}</style>{title}{body}{shown}</div>"
+
+
+def html_text(text: str, title: str = "", style: str = "") -> str:
+    """Return text as HTML whose lines break between words, as in no other <pre> of JupyterLab."""
+    title = f"<b>{html.escape(title)}</b> " if title else ""
+    return f"<pre style='{_WRAPPED};{style}'>{title}{html.escape(text)}</pre>"
 
 
 def html_bar(share: float) -> str:

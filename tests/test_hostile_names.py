@@ -21,17 +21,20 @@ from gpu_magic.devices.problems import Cause, GpuCause, GpuProblem, Problem
 from gpu_magic.doctor.diagnosis import Diagnosis
 from gpu_magic.doctor.facts import Build, DeviceFile, Facts, Finding, Kernel, Packages, System
 from gpu_magic.fit.fit import Fit
-from gpu_magic.gpus.choice import TooLate
+from gpu_magic.gpus.choice import Choice, TooLate
 from gpu_magic.gpus.options import Options
+from gpu_magic.gpus.select import Selection
 from gpu_magic.gpus.table import Gpus
 from gpu_magic.launch.output import Output, RankFolds
 from gpu_magic.measure.record import CellUsage, GpuUsage, History, Sample
+from gpu_magic.objects.memory import Freed
 from gpu_magic.panel.front_end import Missing
 from gpu_magic.panel.widget import fallback
+from gpu_magic.park.park import Parking
 from gpu_magic.process.drivers import State
 from gpu_magic.process.given import Grant
 from gpu_magic.process.guard import Guard
-from gpu_magic.process.mask import Variables
+from gpu_magic.process.mask import MASK, Variables
 from gpu_magic.process.watch import Start
 from gpu_magic.processes.processes import OwnProcess, OwnProcesses
 from gpu_magic.testing import simulate
@@ -94,6 +97,11 @@ def doctor_of_kernel(**more: Any) -> Diagnosis:
     )
 
 
+def choice(*there: Gpu, mask: str = "0", **more: Any) -> Choice:
+    selection = Selection(there, {MASK: mask})
+    return Choice(selection, is_applied=True, is_dry_run=False, is_simulated=False, **more)
+
+
 def fit(part: str = "gradients", label: str = "GPU 0", note: str = "") -> Fit:
     return Fit({part: GIB}, None, None, {}, f"1.0 GiB: fits on {label}.", (note,))
 
@@ -152,6 +160,11 @@ PLACES: dict[str, Callable[[str, Path], Any]] = {
     "the doctor's capabilities": lambda text, _: doctor(system=System(capabilities=text)),
     "the doctor's device files": lambda text, _: doctor(system=System(devices=(DeviceFile(f"/dev/{text}"),))),
     "the doctor's packages": lambda text, _: doctor(packages=Packages(versions={"ipython": text})),
+    "a chosen GPU": lambda text, _: choice(gpu(text)),
+    "another user of a chosen GPU": lambda text, _: choice(gpu(of=status(claims=(Claim(text, 0.0),)))),
+    "a variable that is restored": lambda text, _: choice(is_reset=True, mask=text),
+    "what was freed": lambda text, _: Freed({}, {}, {text: GIB}, {}, {}, 0, f"Dropped {text}."),
+    "what was parked": lambda text, _: Parking({text: GIB}, {}, {}, f"Parked {text}."),
     "why a choice came too late": lambda text, _: TooLate(
         Guard(State.FROZEN, Start(cause=text)), (), "", Options()
     ),
@@ -243,7 +256,6 @@ def test_what_makes_html_is_in_the_table(shell: InteractiveShell, tmp_path: Path
     assert modules == {
         "text.py",
         "doctor/diagnosis.py",
-        "gpus/choice.py",
         "gpus/table.py",
         "fit/fit.py",
         "measure/record.py",

@@ -59,6 +59,13 @@ def test_show_choose_and_tab_in_a_terminal(terminal: pexpect.spawn) -> None:
     terminal.expect(CARDS[2].uuid)
 
 
+def test_a_refusal_breaks_between_words_in_a_narrow_terminal(terminal: pexpect.spawn) -> None:
+    terminal.setwinsize(60, 50)
+    say(terminal, "%load_ext gpu_magic", r"In \[2\]:")
+    shown = say(terminal, "%gpus auto:5 --only-free", r"In \[3\]:")
+    assert "UsageError: auto:5 --only-free can pick only 4\nGPUs. Try auto:4 --only-free" in shown
+
+
 @pytest.mark.nightly
 def test_a_map_has_a_bar_in_a_terminal(terminal: pexpect.spawn) -> None:
     say(terminal, "import gpu_magic, time; gpu_magic.cluster(count=1)", r"In \[2\]:")

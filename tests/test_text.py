@@ -19,6 +19,7 @@ from gpu_magic.text import (
     size_text,
     text_table,
     with_article,
+    wrapped,
 )
 from tests.inputs import LONG, ODD, check_line, check_refusal
 
@@ -91,3 +92,37 @@ def test_a_length_of_time_is_positive_and_ends(text: str) -> None:
         assert 0 < read_seconds(text) < float("inf")
     except GpuMagicError as error:
         check_refusal(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("It fits. So it stays.", ["It fits. So it stays."]),
+        ("GPU 1 is used by tom. Try another one.", ["GPU 1 is used by tom.", "Try another one."]),
+        ("One sentence, which is longer than a line.", ["One sentence, which is longer", "than a line."]),
+        (
+            "To wait for one of these: %gpus auto --wait 30m",
+            ["To wait for one of these:", "%gpus auto --wait 30m"],
+        ),
+        ("Run %gpu_tasks wait eval or %gpus 0.", ["Run %gpu_tasks wait eval or", "%gpus 0."]),
+        ("Unfortunately somebody has GPU 1 now", ["Unfortunately somebody has", "GPU 1 now"]),
+        ("All are in use now, so add --wait 30m", ["All are in use now, so", "add --wait 30m"]),
+        (
+            "There is no /home/maria/projects/llama/train.py",
+            ["There is no", "/home/maria/projects/llama/train.py"],
+        ),
+        (
+            "Too late: it runs.\n  one cell, by itself: %%on_gpu 1",
+            ["Too late: it runs.", "  one cell, by itself:", "  %%on_gpu 1"],
+        ),
+    ],
+)
+def test_lines_break_between_words_and_in_nothing_that_is_copied(text: str, lines: list[str]) -> None:
+    assert wrapped(text, 30).split("\n") == lines
+
+
+@given(st.text("ab %-.,:\n", max_size=80), st.integers(1, 30))
+def test_only_spaces_become_new_lines(text: str, width: int) -> None:
+    found = wrapped(text, width)
+    assert found.split() == text.split()
+    assert all(line in found.split("\n") for line in text.split("\n") if len(line) <= width)

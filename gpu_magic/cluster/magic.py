@@ -15,9 +15,11 @@ from gpu_magic.gpus.choice import gpu_notes
 from gpu_magic.launch.devices import NoGpusError
 from gpu_magic.process.environment import variables_now
 from gpu_magic.shell.arguments import WORDS, read, read_count, refusal
+from gpu_magic.shell.wrapping import show
 from gpu_magic.text import counted, listed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import SimpleNamespace
 
     from IPython.core.interactiveshell import InteractiveShell
@@ -73,13 +75,13 @@ class GpuClusterMagic:
             cluster = gpu_magic.cluster(options.request or None, count=count, **asked)
         except NoGpusError as error:
             raise NoGpusError(error.what, error.gpus, "%gpu_cluster") from None
-        print(cluster)
+        notes: Iterable[str] = ()
         if not options.profile:
             devices = [device for engine in cluster.engines.values() for device in engine.devices]
             instead = "To choose GPUs: %gpu_cluster stop, then %gpu_cluster"
             is_chosen = bool(options.request) or count is not None or variables_now().name_gpus
-            for note in gpu_notes(devices, instead, is_chosen=is_chosen):
-                print(note)
+            notes = gpu_notes(devices, instead, is_chosen=is_chosen)
+        show(cluster, *notes)
 
     def _restart(self, numbers: str) -> None:
         words = [word for word in re.split(r"[\s,]+", numbers) if word]
@@ -88,7 +90,7 @@ class GpuClusterMagic:
             there = ",".join(map(str, cluster.engines))
             raise ClusterError(f"{numbers} is not an engine's number. Try %gpu_cluster restart {there}")
         restarted = cluster.restart(map(int, words) if words else None)
-        print(f"Restarted: {listed(map(str, restarted))}." if restarted else "All engines run.")
+        show(f"Restarted: {listed(map(str, restarted))}." if restarted else "All engines run.")
 
     def _stop(self, rest: str) -> None:
         if rest:
@@ -98,4 +100,4 @@ class GpuClusterMagic:
         cluster = current_cluster()
         cluster.stop()
         became = "ended" if cluster.owns_engines else "released. The program that started them can end them"
-        print(f"{counted(len(cluster.engines), 'engine')} {became}.")
+        show(f"{counted(len(cluster.engines), 'engine')} {became}.")

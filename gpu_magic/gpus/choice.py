@@ -14,7 +14,7 @@ from gpu_magic.process.drivers import State
 from gpu_magic.process.environment import program
 from gpu_magic.process.guard import label_of, runtime_of
 from gpu_magic.process.mask import ORDER
-from gpu_magic.text import GIB, TIB, bytes_text, listed, printable, simulated_mark
+from gpu_magic.text import GIB, TIB, bytes_text, html_text, listed, printable, simulated_mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Choice", "TooLate", "gpu_notes"]
 
 _STYLE = (
-    "border-left:4px solid var(--jp-warn-color0,#c77f1a);padding:6px 12px;margin:4px 0;"
-    # JupyterLab breaks the lines of any <pre> within words.
-    "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;font-family:inherit;background:none;color:inherit"
+    "border-left:4px solid var(--jp-warn-color0,#c77f1a);padding:6px 12px;margin:4px 0;font-family:inherit"
 )
 
 # Notebooks show it (labextension/page/machine.css). rerun.js hears its clicks. It is an <input>, because
@@ -132,6 +130,9 @@ class Choice:
             return f"Not applied. {self.too_late.guard.keeps}."
         return "\n".join(map(printable, self._applied() if self.ordinals is None else self._in_process()))
 
+    def _repr_html_(self) -> str:
+        return html_text(repr(self))
+
     def _applied(self) -> Iterator[str]:
         if self.instead_of:
             kept = listed((device.label for device in self.devices), "no GPU")
@@ -194,7 +195,7 @@ class TooLate:
         return str(self)
 
     def _repr_html_(self) -> str:
-        text = f"<pre style='{_STYLE}'><b>Too late:</b> {html.escape(self._text())}</pre>"
+        text = html_text(self._text(), "Too late:", _STYLE)
         options = self.options.given().keys() - {"by"}
         if program() != "kernel" or not self.request or not all(CHOICE[name].in_panel for name in options):
             return text

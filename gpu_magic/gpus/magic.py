@@ -60,10 +60,7 @@ class GpusMagic:
             warnings.simplefilter("ignore", CudaInitializedWarning)
             with waiting_line() if options["wait"] else nullcontext() as show:
                 choice = choose(request, on_wait=show, **options)
-        if choice.too_late:
-            display(choice.too_late)
-        else:
-            print(choice)
+        display(choice.too_late or choice)
 
 
 def _typed(value: object) -> str:

@@ -23,6 +23,7 @@ from gpu_magic.process.environment import variables_now
 from gpu_magic.processes.tasks import VERBS, tasks
 from gpu_magic.shell.arguments import names_of, read, read_command, refusal
 from gpu_magic.shell.waiting_line import waiting_line
+from gpu_magic.shell.wrapping import bundle, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -81,17 +82,17 @@ class GpuLaunchMagic:
             script = Script(f"cell_{number}.py", cell)
         if options.background:
             tasks.check_name(options.background)
-        with waiting_line() as show:
-            task = prepare(options, names=names_of("%gpu_launch"), on_wait=show, script=script)
+        with waiting_line() as on_wait:
+            task = prepare(options, names=names_of("%gpu_launch"), on_wait=on_wait, script=script)
         if options.dry_run:
             self._shown = task  # keep the files that the printed lines name
-            print(task.shell_lines)
+            show(task.shell_lines)
             return
         if options.background:
             with defer_interrupts():  # a command that runs is listed
                 tasks.add(task.start(options.background))
             _print_notes(task, options, line)
-            print(f"{task.name} runs. To see its output: %gpu_tasks {task.name}")
+            show(f"{task.name} runs. To see its output: %gpu_tasks {task.name}")
             return
         try:
             task.start()
@@ -106,11 +107,11 @@ class GpuLaunchMagic:
         interrupt: KeyboardInterrupt | None = None
         in_kernel = hasattr(self._shell, "kernel")
         try:
-            with _view(task, in_kernel=in_kernel) as show:
+            with _view(task, in_kernel=in_kernel) as write:
                 while True:
                     try:
                         for pieces in task.follow(cut=True, folds=in_kernel):
-                            show(pieces)
+                            write(pieces)
                         break
                     except KeyboardInterrupt as error:
                         interrupt = error
@@ -119,9 +120,9 @@ class GpuLaunchMagic:
             task.stop()  # after an error of gpu_magic, or an interrupt before `follow`
             was_cut = any(output.was_cut for output in task.outputs)
             if was_cut and not is_kept and is_full(task.files.path):
-                print("Its files are removed because they fill the disk. To keep them, add --keep")
+                show("Its files are removed because they fill the disk. To keep them, add --keep")
             elif was_cut or is_kept:
-                print(f"Its files are in {task.files.keep()}")
+                show(f"Its files are in {task.files.keep()}")
         if interrupt:
             raise interrupt
         task.check()
@@ -153,7 +154,7 @@ def _view(task: Task, *, in_kernel: bool) -> Iterator[Show]:
     lines, due = RankLines(sys.stdout, has_ranks=task.has_ranks), time.monotonic() + _LINE_SECONDS
     handle = display(_text(task), raw=True, display_id=True) if in_kernel else None
 
-    def show(pieces: Iterable[tuple[Output, str]]) -> None:
+    def write(pieces: Iterable[tuple[Output, str]]) -> None:
         nonlocal due
         lines.show(pieces)
         if handle and time.monotonic() >= due:
@@ -161,7 +162,7 @@ def _view(task: Task, *, in_kernel: bool) -> Iterator[Show]:
             due = time.monotonic() + _LINE_SECONDS
 
     try:
-        yield show
+        yield write
     finally:
         lines.end()
         if handle:
@@ -178,15 +179,14 @@ def _display_folds(task: Task) -> None:
 
 
 def _text(task: Task) -> dict[str, str]:
-    return {"text/plain": str(task)}
+    return bundle(str(task))
 
 
 def _print_notes(task: Task, options: SimpleNamespace, line: str) -> None:
     """Print who else uses the GPUs of a command, and which of its words are passed literally."""
     is_chosen = options.gpus is not None or options.count is not None or variables_now().name_gpus
     about_gpus = gpu_notes(task.devices, "To choose GPUs, add --gpus", is_chosen=is_chosen)
-    for note in (*task.notes, *about_gpus, *_literals(task, options, line)):
-        print(note)
+    show(*task.notes, *about_gpus, *_literals(task, options, line))
 
 
 def _literals(task: Task, options: SimpleNamespace, line: str) -> Iterator[str]:
@@ -227,7 +227,7 @@ class GpuTasksMagic:
             raise refusal("%gpu_tasks stop needs a task's name. %gpu_tasks lists the names.")
         found = [tasks.find(name, names) for name in names] or list(tasks)
         if not found:
-            print(
+            show(
                 "Nothing was started in the background. For a command: %gpu_launch --background NAME …; "
                 "for a cell: %%on_gpu 0 --background NAME"
             )
@@ -288,4 +288,4 @@ def _list(found: Sequence[BackgroundTask]) -> None:
     for task in found:
         if isinstance(task, Task) and task.is_running:
             task.look()  # the last figures can be a second old
-        print(f"{task.name}: {task}")
+    show(*(f"{task.name}: {task}" for task in found))

@@ -18,6 +18,7 @@ from gpu_magic.interrupts import postponed_interrupts
 from gpu_magic.measure.recorder import Block, recorder
 from gpu_magic.shell.arguments import read, refusal
 from gpu_magic.shell.cells import blocks_of, cell_number
+from gpu_magic.shell.wrapping import show
 from gpu_magic.text import html_block, with_full_stop
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class GpuTimeMagic:
             if word == "on":
                 _measured[id(shell)] = _MeasuredCells(shell)
             is_on = "From now on each cell that uses a GPU prints its time, memory and energy."
-            return print(is_on if word == "on" else "Cells are no longer measured.")
+            return show(is_on if word == "on" else "Cells are no longer measured.")
         else:
             close = difflib.get_close_matches(word, _WORDS, n=1)
             if close and word.isidentifier() and word not in shell.user_ns and not hasattr(builtins, word):
@@ -117,7 +118,7 @@ def _begin(shell: Any, code: str, *, is_json: bool) -> End:
         try:
             usage = recorder().end(block, _first_line(code), cell_number(shell), has_failed=has_failed)
         except GpuMagicError as problem:  # do not replace the cell's own value or error
-            print(f"The cell was not measured: {problem}")
+            show(f"The cell was not measured: {problem}")
             return
         recorder().kept.append(usage)
         if is_json:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_magic.move.move import move_variables
 from gpu_magic.shell.arguments import read, text_named
+from gpu_magic.shell.wrapping import show
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -50,4 +51,4 @@ class MoveMagics:
     def _move(self, options: SimpleNamespace, **more: Any) -> None:
         space, hidden = self.shell.user_ns, self.shell.user_ns_hidden
         more |= {"all_of_them": options.all, "dry_run": options.dry_run}
-        print(*move_variables(space, hidden, options.request, **more), sep="\n")
+        show(*move_variables(space, hidden, options.request, **more))

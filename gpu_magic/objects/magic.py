@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
+from IPython.display import display
 
 import gpu_magic
 from gpu_magic.errors import GpuMagicError
@@ -14,6 +15,7 @@ from gpu_magic.fit.users_code import fit_line
 from gpu_magic.objects.memory import shortage_lines
 from gpu_magic.objects.where import where_lines
 from gpu_magic.shell.arguments import read, text_named
+from gpu_magic.shell.wrapping import show
 from gpu_magic.text import code_words, printable
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ class ObjectsMagics:
         Memory that several arrays share (views, tied weights) counts once per row.
         """
         options = read("%where", line, partial(text_named, self.shell))
-        print("\n".join(where_lines(self.shell, code_words(options.request, commas=True))))
+        show(*where_lines(self.shell, code_words(options.request, commas=True)))
 
     def gpu_free(self, line: str) -> None:
         """Free GPU memory that only the notebook's history or a framework's cache holds.
@@ -54,7 +56,7 @@ class ObjectsMagics:
             raise UsageError(
                 "%gpu_free takes no names. It frees memory on all GPUs. To drop a variable: del x"
             )
-        print(gpu_magic.gpu_free(dry_run=options.dry_run))
+        display(gpu_magic.gpu_free(dry_run=options.dry_run))
 
 
 def explain_failure(shell: InteractiveShell, error: BaseException) -> None:
@@ -63,4 +65,4 @@ def explain_failure(shell: InteractiveShell, error: BaseException) -> None:
         if lines := shortage_lines(error, shell):
             if fit := fit_line(error, shell.user_global_ns):
                 lines.append(f"To predict the memory of this step: {printable(fit)}")
-            print("\n".join(lines))
+            show(*lines)

@@ -32,7 +32,7 @@ from gpu_magic.process.parked import parked_line
 from gpu_magic.processes.processes import my_processes
 from gpu_magic.processes.tasks import tasks
 from gpu_magic.public import public
-from gpu_magic.text import bytes_text, listed, printable, size_text
+from gpu_magic.text import bytes_text, html_text, listed, printable, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -102,6 +102,9 @@ class Freed(NamedTuple):
 
     def __repr__(self) -> str:
         return self.text
+
+    def _repr_html_(self) -> str:
+        return html_text(self.text)
 
 
 @public

@@ -20,6 +20,7 @@ from gpu_magic.on_gpu.block import OnGpu, read_only
 from gpu_magic.shell.arguments import read, refuse_name
 from gpu_magic.shell.cells import blocks_of, cell_number
 from gpu_magic.shell.values import expand
+from gpu_magic.shell.wrapping import fitted, show
 from gpu_magic.text import with_full_stop
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class OnGpuMagic:
         """Enter a scope, and return what exits it. An error is one line that tells if the cell has run."""
         __tracebackhide__ = True
         way = " To run it on the CPU, add --or-cpu" if block.wants_gpu else ""
-        scope.say = print  # below the cell, as a line of its own
+        scope.say = show  # below the cell, as a line of its own
         with _usage_errors(f" The cell did not run.{way}"):
             scope.__enter__()
 
@@ -101,7 +102,7 @@ class OnGpuMagic:
             if is_verbose and error is None:
                 through = f": {', '.join(names)}" if names else ""
                 did = "Set to" if scope.was_elsewhere else "Ran on"
-                print(f"{did} {', '.join(labels(scope.devices, scope.machine).values())}{through}.")
+                show(f"{did} {', '.join(labels(scope.devices, scope.machine).values())}{through}.")
 
         return end
 
@@ -167,7 +168,7 @@ def _usage_errors(end: str) -> Iterator[None]:
 def _error_text(shell: Any, error: BaseException) -> str:
     """Return an error as IPython shows it. %debug and %tb keep the last error of the other cells."""
     if isinstance(error, UsageError):
-        return f"UsageError: {error}"
+        return fitted(shell, f"UsageError: {error}")
     if hasattr(error, "_render_traceback_"):  # IPython's protocol
         return "\n".join(error._render_traceback_())
     if isinstance(error, BaseExceptionGroup):  # IPython does not show the errors in it

@@ -6,6 +6,8 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from IPython.display import display
+
 import gpu_magic
 from gpu_magic.shell.arguments import read, text_named
 from gpu_magic.shell.waiting_line import waiting_line
@@ -35,7 +37,7 @@ class ParkMagics:
         memory in use on each GPU before and after, and what stays there. %gpu_unpark brings everything back.
         """
         options = read("%gpu_park", line, partial(text_named, self.shell))
-        print(gpu_magic.park(*code_words(options.request, commas=True), dry_run=options.dry_run))
+        display(gpu_magic.park(*code_words(options.request, commas=True), dry_run=options.dry_run))
 
     def gpu_unpark(self, line: str) -> None:
         """Put what %gpu_park has parked back on its GPUs.
@@ -52,4 +54,4 @@ class ParkMagics:
         more = {"device": options.device, "wait": options.wait, "dry_run": options.dry_run}
         with waiting_line() if options.wait else nullcontext() as show:
             found = gpu_magic.unpark(*names, on_wait=show, **more)
-        print(found)
+        display(found)

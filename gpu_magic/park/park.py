@@ -17,7 +17,7 @@ from gpu_magic.objects.where import arrays_in, unfinished_text
 from gpu_magic.process.parked import Item, known_by, parked, parked_line, tell_next_cell
 from gpu_magic.process.session import current
 from gpu_magic.public import public
-from gpu_magic.text import listed, size_text
+from gpu_magic.text import html_text, listed, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -49,6 +49,9 @@ class Parking(NamedTuple):
 
     def __repr__(self) -> str:
         return self.text
+
+    def _repr_html_(self) -> str:
+        return html_text(self.text)
 
 
 @public

@@ -9,6 +9,7 @@ from IPython.display import display
 
 import gpu_magic
 from gpu_magic.shell.arguments import read, refusal
+from gpu_magic.shell.wrapping import show
 from gpu_magic.text import listed
 
 __all__ = ["GpuPsMagic"]
@@ -47,14 +48,14 @@ class GpuPsMagic:
         asked = found[0] if is_one else which
         has_ended = gpu_magic.end_process(asked, kill=options.kill, confirm=None if options.yes else _ask)
         if has_ended is None:
-            print(f"Nothing was sent to {named}.")
+            show(f"Nothing was sent to {named}.")
         elif has_ended:
             again = " If a Jupyter server started it, the server starts a new kernel, without variables."
-            print(f"{named} {'has' if is_one else 'have'} ended.{again if found[0].is_kernel else ''}")
+            show(f"{named} {'has' if is_one else 'have'} ended.{again if found[0].is_kernel else ''}")
         else:
             kill = f"%gpu_ps end {found[0].pid if is_one else which} --kill"
             it = "it" if is_one else "those that are left"
-            print(
+            show(
                 f"{named} did not{' all' * (not is_one)} end within 5 s. To kill {it} without saving: {kill}"
             )
 

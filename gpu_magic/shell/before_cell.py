@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import InputRejected
 
 from gpu_magic.errors import show_as
+from gpu_magic.shell.wrapping import fitted
 
 if TYPE_CHECKING:
     import ast
@@ -67,7 +68,7 @@ class BeforeCell:
             return tree
         self._error, rejected = None, InputRejected(str(error))
         own = getattr(error, "_render_traceback_", lambda: [f"{type(error).__name__}: {error}"])
-        show_as(rejected, *own())
+        show_as(rejected, *(fitted(self._shell, line) for line in own()))
         raise rejected from None
 
 

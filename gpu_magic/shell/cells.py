@@ -227,8 +227,12 @@ class CellBlocks:
         for _, cell, end in reversed(blocks):
             try:
                 end(None if cell is None else cell.error_before_exec or cell.error_in_exec)
-            except Exception as error:  # noqa: BLE001 - of a framework
-                self._shell.showtraceback((type(error), error, error.__traceback__))
+            except Exception as problem:  # noqa: BLE001 - of a framework
+                from gpu_magic.shell.wrapping import usage_error
+
+                is_line = type(problem) is UsageError
+                error = usage_error(self._shell, str(problem)) if is_line else problem
+                self._shell.showtraceback((type(error), error, problem.__traceback__))
                 if cell is not None and cell.success:
                     cell.error_in_exec = error
 

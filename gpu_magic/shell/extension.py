@@ -128,6 +128,7 @@ def _remove(shell: InteractiveShell) -> None:
         return
     from gpu_magic.process.mask import HIP, MASK
     from gpu_magic.process.session import current
+    from gpu_magic.shell.wrapping import show
 
     magics.remove()
     cuda_watch.end()
@@ -140,7 +141,7 @@ def _remove(shell: InteractiveShell) -> None:
     for name in [name for name in (MASK, HIP) if name in changed][:1]:
         value = os.environ.get(name)
         now = "is unset again, so all GPUs are visible" if value is None else f"is {value!r} again"
-        print(f"Your choice is undone: {name} {now}. Once gpu_magic is loaded, %gpus chooses again.")
+        show(f"Your choice is undone: {name} {now}. Once gpu_magic is loaded, %gpus chooses again.")
 
 
 def magics_of(shell: InteractiveShell) -> GpuMagics | None:
@@ -308,9 +309,9 @@ class GpuMagics(Configurable):
         if "DEV" in (upper := cell.upper()) and ("VIS" in upper or "ORDER" in upper):
             with postponed_interrupts():
                 from gpu_magic.shell.no_effect import without_effect
+                from gpu_magic.shell.wrapping import show
 
-                for text in without_effect(cell):
-                    print(text)
+                show(*without_effect(cell))
 
     def _complete(self, before: str) -> Offers | None:
         """Complete the line of one of these magics. Leave other lines to IPython's own matchers."""
@@ -349,11 +350,14 @@ class _LazyMagic:
             from gpu_magic.errors import GpuMagicError
 
             is_users = self.__name__ in _RUN_CODE and "__main__" in _modules(error)
-            if not isinstance(error, GpuMagicError) or is_users or hasattr(error, "_render_traceback_"):
+            is_refusal = isinstance(error, GpuMagicError) or type(error) is UsageError
+            if not is_refusal or is_users or hasattr(error, "_render_traceback_"):
                 raise
             problem = str(error)
+        from gpu_magic.shell.wrapping import usage_error
+
         # Raised outside `except`: the shell keeps the last error with its context and all their frames.
-        raise UsageError(problem)
+        raise usage_error(self._shell, problem)
 
     @property
     def __doc__(self) -> str | None:  # type: ignore[override] # `__doc__` of a class is a str
@@ -412,8 +416,10 @@ def print_in_first_cell(shell: InteractiveShell, text: str) -> None:
 
     def say(info: Any = None) -> None:
         if getattr(info, "store_history", True):  # editors run hidden cells
+            from gpu_magic.shell.wrapping import show
+
             shell.events.unregister("pre_run_cell", say)
-            print(text)
+            show(text)
 
     shell.events.register("pre_run_cell", say)
     with contextlib.suppress(LookupError):

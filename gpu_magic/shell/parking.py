@@ -25,6 +25,7 @@ from gpu_magic.park.unpark import bring_back
 from gpu_magic.process.parked import parked, stop_telling, tell_next_cell
 from gpu_magic.shell.before_cell import BeforeCell
 from gpu_magic.shell.waiting_line import waiting_line
+from gpu_magic.shell.wrapping import show
 from gpu_magic.text import listed, one_line, size_text, with_full_stop
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ class IdleParking:
             lines.append(f"Variables were parked while this kernel was idle. Back: {back}.{rest}")
         self._note = ""
         self._before.remove()
-        print(*lines, sep="\n", end="\n" * bool(lines))  # noqa: T201 - for the user of the cell
+        show(*lines)
 
     def _bring_back(self) -> None:
         try:

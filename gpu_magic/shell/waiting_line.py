@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from IPython.display import DisplayHandle
 
 from gpu_magic.errors import show_as
+from gpu_magic.shell.wrapping import bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ def waiting_line() -> Iterator[Callable[[object], None]]:
 
     def show(line: object) -> None:
         nonlocal handle
-        data = {"text/plain": str(line)}
+        data = bundle(str(line))
         if handle is None:
             handle = DisplayHandle()  # before it is shown, so that an interrupt finds it
             handle.display(data, raw=True)

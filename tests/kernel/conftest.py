@@ -40,6 +40,7 @@ class Reply:
     stdout: str = ""
     stderr: str = ""
     text: str = ""
+    said: str = ""  # what it has printed, without errors, and shown as text, in order
     html: str = ""
     updated: str = ""  # the latest text of an output that was brought up to date
     errors: list[str] = field(default_factory=list)
@@ -47,6 +48,11 @@ class Reply:
     traceback: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)  # of the latest output
     displays: dict[str, str] = field(default_factory=dict)  # the latest text of each output, by its id
+
+    @property
+    def refusal(self) -> str:
+        """Its UsageError, without the line breaks."""
+        return " ".join(self.stderr.split())
 
     @property
     def shown(self) -> str:
@@ -96,12 +102,14 @@ class Kernel:
             if message["msg_type"] == "stream":
                 setattr(reply, content["name"], getattr(reply, content["name"]) + content["text"])
                 self.heard += content["text"]
+                reply.said += content["text"] * (content["name"] == "stdout")
             if message["msg_type"] in ("display_data", "execute_result", "update_display_data"):
                 key = content.get("transient", {}).get("display_id") or message["header"]["msg_id"]
                 reply.displays[key] = content["data"].get("text/plain", "")
             if message["msg_type"] in ("display_data", "execute_result"):
                 reply.text += content["data"].get("text/plain", "")
                 self.heard += content["data"].get("text/plain", "")
+                reply.said += f"{content['data'].get('text/plain', '')}\n"
                 reply.html += content["data"].get("text/html", "")
                 reply.metadata = content["metadata"]
             elif message["msg_type"] == "update_display_data":
@@ -287,8 +295,7 @@ def engines(
         kernel.run("import gpu_magic, os, pathlib, time\nos.environ.pop('PYTEST_CURRENT_TEST', None)")
         reply = kernel.run("%gpus 2,0\n%gpu_cluster")
         assert (
-            "2 engines: 0 = GPU 2 (NVIDIA A100-SXM4-80GB), 1 = GPU 0 (NVIDIA A100-SXM4-80GB)\n"
-            in reply.stdout
+            "2 engines: 0 = GPU 2 (NVIDIA A100-SXM4-80GB), 1 = GPU 0 (NVIDIA A100-SXM4-80GB)\n" in reply.said
         )
         yield kernel
 

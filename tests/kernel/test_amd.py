@@ -85,7 +85,7 @@ def test_a_choice_is_what_pytorch_counts(start_amd: StartAmd) -> None:
         variables = UNSET.replace("HIP_VISIBLE_DEVICES=None", f"HIP_VISIBLE_DEVICES={hip}")
         assert kernel.run(VARIABLES).stdout == variables
         assert kernel.run(TORCH_COUNTS).stdout == str(len(labels))
-    assert "No GPU is visible to ROCm. Frameworks run on the CPU." in kernel.run("%gpus none").stdout
+    assert "No GPU is visible to ROCm. Frameworks run on the CPU." in kernel.run("%gpus none").said
     assert kernel.run(TORCH_COUNTS).stdout == "0"
 
 
@@ -93,14 +93,14 @@ def test_reset_and_unload_put_back_what_was_there(start_amd: StartAmd) -> None:
     kernel = start_amd(ROCR_VISIBLE_DEVICES="0,1,2")
     kernel.run("%gpus 1")
     assert "HIP_VISIBLE_DEVICES=0 ROCR_VISIBLE_DEVICES=0,1,2" in kernel.run(VARIABLES).stdout
-    assert "GPU 3 was not given to this process" in kernel.run("%gpus 3").stderr
+    assert "GPU 3 was not given to this process" in kernel.run("%gpus 3").refusal
     kernel.run("%gpus 3 --force")
     assert "HIP_VISIBLE_DEVICES=3 ROCR_VISIBLE_DEVICES=None" in kernel.run(VARIABLES).stdout
     kernel.run("%gpus reset")
     given = UNSET.replace("ROCR_VISIBLE_DEVICES=None", "ROCR_VISIBLE_DEVICES=0,1,2")
     assert kernel.run(VARIABLES).stdout == given
     kernel.run("%gpus 3 --force")
-    assert "HIP_VISIBLE_DEVICES is unset again" in kernel.run("%unload_ext gpu_magic").stdout
+    assert "HIP_VISIBLE_DEVICES is unset again" in kernel.run("%unload_ext gpu_magic").said
     assert kernel.run(VARIABLES).stdout == given
 
 
@@ -114,8 +114,8 @@ def test_it_is_too_late_once_hip_was_started(start_amd: StartAmd) -> None:
     assert "To use GPU 3: %gpus 3 --restart" in said
     assert "CUDA was" not in said
     assert "HIP_VISIBLE_DEVICES=0,2" in kernel.run(VARIABLES).stdout
-    assert "cuda:0 = GPU 1" in kernel.run("%gpus 1,2").stdout  # it has these
-    assert "Your choice" not in kernel.run("%unload_ext gpu_magic").stdout
+    assert "cuda:0 = GPU 1" in kernel.run("%gpus 1,2").said  # it has these
+    assert "Your choice" not in kernel.run("%unload_ext gpu_magic").said
     assert "HIP_VISIBLE_DEVICES=0,2" in kernel.run(VARIABLES).stdout
 
 
@@ -127,12 +127,10 @@ def test_what_comes_after_hip_has_started(start_amd: StartAmd) -> None:
     kernel.run("os.environ['HIP_VISIBLE_DEVICES'] = '3'")
     shown = kernel.run("%gpus").text
     assert "was changed after ROCm started. This kernel keeps GPU 1" in shown
-    assert (
-        "HIP_VISIBLE_DEVICES was '3'. It is '0' again, as when ROCm started." in kernel.run("%gpus 1").stdout
-    )
+    assert "HIP_VISIBLE_DEVICES was '3'. It is '0' again, as when ROCm started." in kernel.run("%gpus 1").said
     kernel.run(SAVE)
     kernel.restart()
-    said = kernel.run("%load_ext gpu_magic").stdout
+    said = kernel.run("%load_ext gpu_magic").said
     assert said.startswith("Applied the choice from before the restart:\ncuda:0 = GPU 3 (")
     assert "HIP_VISIBLE_DEVICES=3,0" in kernel.run(VARIABLES).stdout
 
@@ -147,9 +145,9 @@ def test_nvidias_gpus_of_a_machine_with_both(start_amd: StartAmd) -> None:
     note = "This machine also has 4 AMD GPUs (AMD Instinct MI300X). To use them, set GPU_MAGIC_VENDOR=amd"
     for shown in (state["header"]["notes"][0], kernel.run("%gpus").text, kernel.run("%gpu_doctor").text):
         assert shown.count(note) == 1
-    assert "GPU_MAGIC_VENDOR=amd" in kernel.run("%gpus amd:1").stderr
+    assert "GPU_MAGIC_VENDOR=amd" in kernel.run("%gpus amd:1").refusal
     assert kernel.run(VARIABLES).stdout == UNSET
-    assert "cuda:0 = GPU 1 (NVIDIA A100-SXM4-80GB" in kernel.run("%gpus 1").stdout
+    assert "cuda:0 = GPU 1 (NVIDIA A100-SXM4-80GB" in kernel.run("%gpus 1").said
     assert "CUDA_VISIBLE_DEVICES=1 HIP_VISIBLE_DEVICES=-1" in kernel.run(VARIABLES).stdout
     kernel.run("%gpus reset")
     assert kernel.run(VARIABLES).stdout == UNSET
@@ -161,10 +159,10 @@ def test_nvidias_gpus_of_a_machine_with_both(start_amd: StartAmd) -> None:
 
 def test_amds_gpus_of_a_machine_with_both(start_amd: StartAmd) -> None:
     kernel = start_amd(mixed=True, GPU_MAGIC_VENDOR="amd")
-    assert "cuda:0 = GPU 3 (AMD Instinct MI300X" in kernel.run("%gpus 3,1").stdout
+    assert "cuda:0 = GPU 3 (AMD Instinct MI300X" in kernel.run("%gpus 3,1").said
     assert "CUDA_VISIBLE_DEVICES= HIP_VISIBLE_DEVICES=3,0" in kernel.run(VARIABLES).stdout
     assert "This machine also has 2 NVIDIA GPUs" in kernel.run("%gpus").text
-    assert "No GPU is visible to ROCm" in kernel.run("%gpus none").stdout
+    assert "No GPU is visible to ROCm" in kernel.run("%gpus none").said
     assert "CUDA_VISIBLE_DEVICES= HIP_VISIBLE_DEVICES=-1" in kernel.run(VARIABLES).stdout
     kernel.run("%gpus reset")
     assert kernel.run(VARIABLES).stdout == UNSET
@@ -191,7 +189,7 @@ def test_engines_have_amds_gpus_in_the_chosen_order(start_amd: StartAmd) -> None
     kernel = start_amd(mixed=True, GPU_MAGIC_VENDOR="amd")
     kernel.run("%gpus 3,1")
     kind = "(AMD Instinct MI300X)"
-    started = kernel.run("%gpu_cluster").stdout
+    started = kernel.run("%gpu_cluster").said
     assert started == f"2 engines: 0 = GPU 3 {kind}, 1 = GPU 1 {kind}\n"
     reply = kernel.run(f"%%px\n{VARIABLES.replace(', end=', ', flush=True, end=')}")
     for number, gpu, hip in ((0, 3, 3), (1, 1, 0)):

@@ -38,9 +38,9 @@ def test_an_interrupt_ends_the_waiting_and_not_the_task(kernel: Kernel, tmp_path
     )
     said = "KeyboardInterrupt: eval still runs. To stop it: %gpu_tasks stop eval"
     assert kernel.run("%gpu_tasks wait eval").traceback == said
-    assert "eval: running on cuda:1" in kernel.run("%gpu_tasks").stdout
+    assert "eval: running on cuda:1" in kernel.run("%gpu_tasks").said
     (tmp_path / "go").touch()
-    assert kernel.run("%gpu_tasks wait eval").text == "42"
+    assert kernel.run("%gpu_tasks wait eval").said.endswith("\n42\n")
 
 
 @pytest.mark.parametrize("is_alone", [True, False])

@@ -85,7 +85,7 @@ def test_reset_and_unload_put_back_what_was_there(start_kernel: Callable[..., Ke
     assert kernel.run("%gpus reset").status == "ok"
     assert kernel.run(variables).stdout.replace(", 'PYTORCH_NVML_BASED_CUDA_CHECK': '1'", "") == before
     kernel.run("%gpus 1")
-    assert "CUDA_VISIBLE_DEVICES is '3,1,0' again" in kernel.run("%unload_ext gpu_magic").stdout
+    assert "CUDA_VISIBLE_DEVICES is '3,1,0' again" in kernel.run("%unload_ext gpu_magic").said
     assert kernel.run(variables).stdout == before
 
 
@@ -96,12 +96,12 @@ def test_the_inherited_mask_is_the_one_of_the_launch(start_kernel: Callable[...,
     shown = kernel.run("%gpus").text
     assert "Started with  CUDA_VISIBLE_DEVICES=1,2" in shown
     assert "Now           CUDA_VISIBLE_DEVICES=0,3" in shown
-    assert "not given to this process" in kernel.run("%gpus 3").stderr
+    assert "not given to this process" in kernel.run("%gpus 3").refusal
     kernel.run("%gpus 1")
     rows = kernel.run("%gpus").text.split("\n")[2:6]
     assert ["not given" in row for row in rows] == [True, False, False, True]
     assert "not visible" in rows[2]
-    assert "GPU 0 is not among the GPUs that this process was given." in kernel.run("%gpus 0 --force").stdout
+    assert "GPU 0 is not among the GPUs that this process was given." in kernel.run("%gpus 0 --force").said
 
 
 @pytest.mark.parametrize("title", ["worker --rank=3 " * 60, "kernel"])
@@ -131,18 +131,18 @@ def test_what_a_startup_file_has_set_is_what_the_kernel_was_given(
     (startup / "gpus.py").write_text(STARTUP)
     kernel = start_kernel()
     kernel.run("%load_ext gpu_magic")
-    assert "GPU 0 was not given to this process" in kernel.run("%gpus 0").stderr
+    assert "GPU 0 was not given to this process" in kernel.run("%gpus 0").refusal
     kernel.run("%gpus 0 --force")
-    assert "CUDA_VISIBLE_DEVICES=2" in kernel.run("%gpus reset").stdout
+    assert "CUDA_VISIBLE_DEVICES=2" in kernel.run("%gpus reset").said
 
 
 def test_what_a_cell_has_set_is_the_user_s_own(start_kernel: Callable[..., Kernel]) -> None:
     kernel = start_kernel()
     kernel.run(STARTUP)
     kernel.run("%load_ext gpu_magic")
-    assert kernel.run("%gpus 0").stdout.startswith("cuda:0 = GPU 0")
-    assert "CUDA_VISIBLE_DEVICES not set" in kernel.run("%gpus reset").stdout
+    assert kernel.run("%gpus 0").said.startswith("cuda:0 = GPU 0")
+    assert "CUDA_VISIBLE_DEVICES not set" in kernel.run("%gpus reset").said
     kernel.run("%gpus 2")
     kernel.run("os.environ['CUDA_VISIBLE_DEVICES'] = '3'")
     kernel.run("%gpus 1")
-    assert "CUDA_VISIBLE_DEVICES is '3' again" in kernel.run("%unload_ext gpu_magic").stdout
+    assert "CUDA_VISIBLE_DEVICES is '3' again" in kernel.run("%unload_ext gpu_magic").said

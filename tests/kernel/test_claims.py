@@ -21,7 +21,7 @@ def chosen(kernel: Kernel, line: str) -> list[str]:
     """Run a line that chooses; return the numbers of the GPUs that are chosen."""
     reply = kernel.run(line)
     assert reply.status == "ok", reply.errors
-    return CHOSEN.findall(reply.stdout)
+    return CHOSEN.findall(reply.said)
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def test_two_notebooks_that_say_auto_get_different_gpus(two: tuple[Kernel, Kerne
     assert re.search(
         r"auto:3 can pick only 2 GPUs\. Not available: GPU 0 and GPU 1 \(claimed by .*\)\. "
         r"Try auto:2, or add --wait 30m",
-        second.run("%gpus auto:3").stderr,
+        second.run("%gpus auto:3").refusal,
     )
-    assert "--wait" not in second.run("%gpus auto:9").stderr  # there never are as many
+    assert "--wait" not in second.run("%gpus auto:9").refusal  # there never are as many
     assert chosen(second, "%gpus auto:2 --dry-run") == ["2", "3"]
     # The table says who claims what since when, and so does a choice by number.
     chosen(first, "%gpus 1")
@@ -54,7 +54,7 @@ def test_two_notebooks_that_say_auto_get_different_gpus(two: tuple[Kernel, Kerne
     assert (
         "claimed by you: train" not in first.run("%gpus").text
     )  # its own: the column for this kernel says it
-    assert re.search(rf"^GPU 1 is {CLAIMED}$", second.run("%gpus 1,2").stdout, re.MULTILINE)
+    assert re.search(rf"^GPU 1 is {CLAIMED}$", second.run("%gpus 1,2").said, re.MULTILINE)
 
 
 def test_a_claim_ends_with_the_choice_and_with_the_kernel(two: tuple[Kernel, Kernel]) -> None:
@@ -81,12 +81,12 @@ def test_a_launched_command_has_its_gpus_to_itself(two: tuple[Kernel, Kernel]) -
     assert first.run("%gpu_launch --gpus auto --background one sleep 600").status == "ok"
     assert first.run("%gpu_launch --gpus auto --background two sleep 600").status == "ok"
     reply = first.run("%gpus auto:2")
-    assert CHOSEN.findall(reply.stdout) == ["2", "3"]
-    assert "GPU 0 and GPU 1 (claimed by this kernel: sleep 600, since " in reply.stdout
+    assert CHOSEN.findall(reply.said) == ["2", "3"]
+    assert "GPU 0 and GPU 1 (claimed by this kernel: sleep 600, since " in reply.said
     (row,) = [line for line in first.run("%gpus").text.splitlines() if line.startswith("  1  ")]
     assert re.search(r"claimed by this kernel: sleep 600, since \d\d:\d\d$", row)
     assert re.search(
-        r"can pick no GPU\. Not available: .* To wait, add --wait 30m", second.run("%gpus auto").stderr
+        r"can pick no GPU\. Not available: .* To wait, add --wait 30m", second.run("%gpus auto").refusal
     )
     first.run("%gpu_tasks stop one")
     assert chosen(second, "%gpus auto") == ["0"]
@@ -97,8 +97,8 @@ def test_engines_claim_their_gpus_until_they_are_stopped(two: tuple[Kernel, Kern
     first, second = two
     assert first.run("%gpu_cluster auto:2").status == "ok"
     reply = first.run("%gpus auto")
-    assert CHOSEN.findall(reply.stdout) == ["2"]
-    assert "GPU 0 and GPU 1 (claimed by this kernel: engines, since " in reply.stdout
+    assert CHOSEN.findall(reply.said) == ["2"]
+    assert "GPU 0 and GPU 1 (claimed by this kernel: engines, since " in reply.said
     assert chosen(second, "%gpus auto") == ["3"]
     assert first.run("%gpu_cluster stop").status == "ok"
     assert sorted(chosen(second, "%gpus auto:3")) == ["0", "1", "3"]

@@ -61,12 +61,12 @@ def test_each_engine_has_its_gpu_alone_in_the_chosen_order(engines: Kernel) -> N
         ["0", LABEL.format(2), "0.5 / 80.0 GiB", "idle"],
         ["1", LABEL.format(0), "0.5 / 80.0 GiB", "idle"],
     ]
-    wrong = engines.run("%gpu_cluster restart one").stderr
-    assert wrong == "UsageError: one is not an engine's number. Try %gpu_cluster restart 0,1\n"
-    no_word = engines.run("%gpu_cluster stpo").stderr
-    assert no_word.endswith("no %gpu_cluster stpo. Did you mean %gpu_cluster stop?\n")
-    again = engines.run("%gpu_cluster 3").stderr
-    assert again == "UsageError: Engines already run. To end them: %gpu_cluster stop\n"
+    wrong = engines.run("%gpu_cluster restart one").refusal
+    assert wrong == "UsageError: one is not an engine's number. Try %gpu_cluster restart 0,1"
+    no_word = engines.run("%gpu_cluster stpo").refusal
+    assert no_word.endswith("no %gpu_cluster stpo. Did you mean %gpu_cluster stop?")
+    again = engines.run("%gpu_cluster 3").refusal
+    assert again == "UsageError: Engines already run. To end them: %gpu_cluster stop"
 
 
 def test_outputs_in_the_order_of_engines_name_their_gpus_too(engines: Kernel) -> None:
@@ -187,7 +187,7 @@ def test_an_engine_that_does_not_answer_an_interrupt_is_named_and_can_be_ended(e
     assert reply.traceback == f"KeyboardInterrupt\n{says}"
     assert engines.run("%%px\n1").stderr == f"UsageError: {says}\n"
     assert "next" in engines.run("%%px --targets 0\nprint('next')").shown
-    assert engines.run("%gpu_cluster restart 1").stdout == f"Restarted: 1 = {LABEL.format(0)}.\n"
+    assert engines.run("%gpu_cluster restart 1").said == f"Restarted: 1 = {LABEL.format(0)}.\n"
     assert f"[stdout:1 = {LABEL.format(0)}] 0 1 2" in engines.run(f"%%px\n{MASK}").shown
 
 
@@ -219,7 +219,7 @@ def test_an_engine_that_dies_is_named_and_the_results_of_others_are_kept(engines
         "To use the others: %%px --targets 0\n"
     )
     assert engines.run("%gpu_cluster").text.splitlines()[2].endswith("ended")
-    assert engines.run("%gpu_cluster restart").stdout.startswith("Restarted: 1 = GPU 0 ")
+    assert engines.run("%gpu_cluster restart").said.startswith("Restarted: 1 = GPU 0 ")
     assert "'0'" in engines.run("%%px --targets 0\nkept").shown
     assert "NameError" in engines.run("%%px --targets 1\nkept").stderr
 
@@ -246,7 +246,7 @@ def test_nothing_is_left_behind(start_kernel: Callable[..., Kernel], end: str, t
     elif end == "ended":
         kernel.end()
     else:
-        assert kernel.run("%gpu_cluster stop").stdout == "2 engines ended.\n"
+        assert kernel.run("%gpu_cluster stop").said == "2 engines ended.\n"
         says = "No engines run. To start one for each GPU: %gpu_cluster"
         assert kernel.run("%px 1").stderr == f"UsageError: {says}\n"
         assert kernel.run("gpu_magic.map(abs, [1])").errors == [says]
@@ -292,7 +292,7 @@ def test_an_interrupt_while_engines_start_leaves_nothing(
     assert reply.status == "error"
     assert len(marked(mark)) == 1
     assert not list(tmp_path.glob("gpu_magic-*"))
-    assert kernel.run("%gpu_cluster -n 1").stdout.startswith("1 engine: ")
+    assert kernel.run("%gpu_cluster -n 1").said.startswith("1 engine: ")
 
 
 @pytest.mark.nightly  # ten seconds
@@ -317,8 +317,8 @@ def test_a_controller_that_dies_is_told_and_nothing_waits_for_it(
         "The controller of the engines: ended by SIGKILL. To start again: %gpu_cluster stop, then %gpu_cluster\n"
         in reply.stderr
     )
-    says = "UsageError: The controller of the engines has ended. To start again: %gpu_cluster stop, then %gpu_cluster\n"
-    assert kernel.run("%%px\n1").stderr == says
-    assert kernel.run("%gpu_cluster").stderr == says
-    assert kernel.run("%gpu_cluster stop").stdout == "2 engines ended.\n"
-    assert kernel.run("%gpu_cluster -n 1").stdout.startswith("1 engine: ")
+    says = "UsageError: The controller of the engines has ended. To start again: %gpu_cluster stop, then %gpu_cluster"
+    assert kernel.run("%%px\n1").refusal == says
+    assert kernel.run("%gpu_cluster").refusal == says
+    assert kernel.run("%gpu_cluster stop").said == "2 engines ended.\n"
+    assert kernel.run("%gpu_cluster -n 1").said.startswith("1 engine: ")

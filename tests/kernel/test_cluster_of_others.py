@@ -61,13 +61,13 @@ def profile(folder: Path, *settings: str) -> str:
 def test_engines_of_a_profile_divide_the_gpus_and_end_with_stop(of_mark: Marked, tmp_path: Path) -> None:
     kernel = of_mark.kernel
     started = kernel.run(f"%gpu_cluster --profile {profile(tmp_path)} -n 2")
-    assert started.stdout == f"2 engines: 0 = GPU 0 and GPU 1 ({A100}), 1 = GPU 2 and GPU 3 ({A100})\n"
+    assert started.said == f"2 engines: 0 = GPU 0 and GPU 1 ({A100}), 1 = GPU 2 and GPU 3 ({A100})\n"
     reply = kernel.run("%%px\nimport os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['RANK'])")
     assert f"[stdout:1 = GPU 2 and GPU 3 ({A100})] 2,3 1\n" in reply.shown
     again = kernel.run("%gpu_cluster restart 1")
-    assert "To restart all engines: %gpu_cluster stop, then %gpu_cluster --profile there" in again.stderr
+    assert "To restart all engines: %gpu_cluster stop, then %gpu_cluster --profile there" in again.refusal
     assert of_mark.started()
-    assert kernel.run("%gpu_cluster stop").stdout == "2 engines ended.\n"
+    assert kernel.run("%gpu_cluster stop").said == "2 engines ended.\n"
     until(lambda: not of_mark.started())  # ipyparallel's nannies end after their engines
 
 
@@ -90,7 +90,7 @@ def test_engines_of_somebody_else_are_let_go_of(of_mark: Marked, tmp_path: Path)
     assert kernel.run("import gpu_magic\nengines = gpu_magic.cluster(client)").status == "ok"
     assert kernel.run("%gpu_cluster").text.count("idle") == 2
     stopped = kernel.run("%gpu_cluster stop")
-    assert stopped.stdout == "2 engines released. The program that started them can end them.\n"
+    assert stopped.said == "2 engines released. The program that started them can end them.\n"
     assert kernel.run("print(client.ids)").stdout == "[0, 1]\n"
     assert kernel.run("client.close()\ntheirs.stop_cluster_sync()").status == "ok"
 
@@ -108,15 +108,15 @@ def test_a_controller_that_answers_late_is_waited_for(of_mark: Marked, tmp_path:
     name = profile(tmp_path, late)
     engines = tmp_path / "ipython" / "profile_there" / "ipengine_config.py"
     engines.write_text("c = get_config()\nc.IPEngine.timeout = 60")
-    assert of_mark.kernel.run(f"%gpu_cluster --profile {name} -n 1").stdout.startswith("1 engine: ")
-    assert of_mark.kernel.run("%gpu_cluster stop").stdout == "1 engine ended.\n"
+    assert of_mark.kernel.run(f"%gpu_cluster --profile {name} -n 1").said.startswith("1 engine: ")
+    assert of_mark.kernel.run("%gpu_cluster stop").said == "1 engine ended.\n"
 
 
 def test_a_profile_whose_engines_end_at_once_leaves_nothing(of_mark: Marked, tmp_path: Path) -> None:
     program = ["sh", "-c", "echo there is no such partition >&2; exit 1"]
     name = profile(tmp_path, f"c.LocalEngineLauncher.engine_cmd = {program}")
     reply = of_mark.kernel.run(f"%gpu_cluster --profile {name} -n 1")
-    assert reply.stderr == ("UsageError: The profile there started no engines: there is no such partition.\n")
+    assert reply.refusal == "UsageError: The profile there started no engines: there is no such partition."
     assert not reply.stdout
     until(lambda: not of_mark.started())
 

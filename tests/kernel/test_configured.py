@@ -9,7 +9,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from jupyter_client.manager import KernelManager
@@ -37,6 +37,12 @@ USERS_OWN = (
     "def load_ipython_extension(shell):\n    shell.register_magic_function(print, 'line', 'users_own')\n"
 )
 CELL = "print(*sorted({'gpus', 'store', 'users_own'} & get_ipython().magics_manager.magics['line'].keys()))"
+
+
+def text_of(content: dict[str, Any]) -> str:
+    """Return what a message prints, or shows as text."""
+    text: str = content.get("text") or content.get("data", {}).get("text/plain", "")
+    return text
 
 
 class Prefix:
@@ -87,7 +93,7 @@ class Prefix:
             client.execute_interactive(
                 cell,
                 timeout=LIMIT,
-                output_hook=lambda message: printed.append(message["content"].get("text", "")),
+                output_hook=lambda message: printed.append(text_of(message["content"])),
             )
         finally:
             client.stop_channels()

@@ -33,13 +33,13 @@ def test_a_different_choice_after_cuinit_changes_nothing_and_says_why(kernel: Ke
     assert kernel.run("import gpu_magic\nfor _ in range(3): gpu_magic.choose(1)").stderr.count("Warning") >= 3
     kernel.restart()
     kernel.load()
-    assert kernel.run("%gpus 1").stdout.startswith("cuda:0 = GPU 1")
+    assert kernel.run("%gpus 1").said.startswith("cuda:0 = GPU 1")
 
 
 def test_the_import_that_has_started_it_is_named_in_the_same_cell(kernel: Kernel) -> None:
     said = kernel.run("%gpus 3\nimport starter_pkg\n%gpus 1").text
     assert "cell [2] started CUDA (import starter_pkg)" in said
-    assert "Nothing was changed: no framework is imported" in kernel.run("%gpus 3 --in-process").stdout
+    assert "Nothing was changed: no framework is imported" in kernel.run("%gpus 3 --in-process").said
 
 
 def test_a_cell_that_starts_cuda_awaits_and_is_interrupted_is_named(kernel: Kernel) -> None:
@@ -129,4 +129,4 @@ def test_reset_of_what_was_never_changed_is_fine_where_gpus_differ(
         Driver((CARDS[0], replace(CARDS[1], name="Tesla T4", total=16 << 30), *CARDS[2:]))
     ).load()
     kernel.run(CUINIT)
-    assert kernel.run("%gpus reset").text == ""
+    assert "Too late" not in kernel.run("%gpus reset").said

@@ -52,7 +52,7 @@ def test_the_traceback_of_the_rank_that_failed_comes_with_the_error(kernel: Kern
     reply = kernel.run("%gpu_launch -n 2 torchrun fails.py")
     assert "[0] I am 0\n" in reply.stdout
     assert "[1] I am 1\n" in reply.text
-    assert reply.html.startswith("<details open><summary>Rank 1 · ValueError: boom</summary>")
+    assert "<details open><summary>Rank 1 · ValueError: boom</summary>" in reply.html
     first, *_, error, empty, last = reply.errors[0].splitlines()
     assert (first, error, empty) == ("Rank 1:", "ValueError: boom", "")
     assert last.startswith("torchrun fails.py: failed with exit code 1")
@@ -73,7 +73,7 @@ def test_ranks_of_a_task_are_shown_as_lines_and_folds(kernel: Kernel) -> None:
     kernel.run("%gpu_tasks wait sweep")
     reply = kernel.run("%gpu_tasks sweep")
     assert reply.stdout.splitlines()[:2] == ["[0] first", "[0] second"]
-    assert reply.text == "[1] first\n[1] second\n[2] first\n[2] second"
+    assert reply.text.startswith("[1] first\n[1] second\n[2] first\n[2] second")
     assert reply.html.count("<details>") == 2
 
 
@@ -106,11 +106,11 @@ def test_rank_0_and_the_process_that_fails_first_are_shown_while_they_run(
 def test_what_it_uses_is_shown_and_is_the_kernel_s_own(kernel: Kernel, tmp_path: Path) -> None:
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
     kernel.run(f"{LOAD}\n%gpu_launch --gpus 1 --background long python -c '{code}'")
-    until(lambda: re.match(r"\d+\n", kernel.run("%gpu_tasks long").stdout))
-    kernel.change_machine(using(int(kernel.run("%gpu_tasks long").stdout.splitlines()[0])))
-    until(lambda: "GPU 1: 97 %, 2.0 GiB" in kernel.run("%gpu_tasks").stdout)
+    until(lambda: re.match(r"\d+\n", kernel.run("%gpu_tasks long").said))
+    kernel.change_machine(using(int(kernel.run("%gpu_tasks long").said.splitlines()[0])))
+    until(lambda: "GPU 1: 97 %, 2.0 GiB" in kernel.run("%gpu_tasks").said)
     assert "this kernel: python" in kernel.run("%gpus").text
-    assert "stopped" in (line := kernel.run("%gpu_tasks stop long").stdout)
+    assert "stopped" in (line := kernel.run("%gpu_tasks stop long").said)
     assert line.endswith(" · GPU 1 at most 2.0 GiB\n")
 
 
@@ -118,21 +118,21 @@ def test_what_a_command_uses_is_not_told_if_it_is_unknown(kernel: Kernel) -> Non
     """In a container no process can be told to be the command's. Nor can one that has ended."""
     kernel.run(f"{LOAD}\n%gpu_launch --gpus 1 --background long sleep 600")
     kernel.change_machine(using(int(Path("/proc/sys/kernel/pid_max").read_text()) - 1))
-    until(lambda: "GPU 1: 97 %" in kernel.run("%gpu_tasks").stdout)
-    assert "iB" not in kernel.run("%gpu_tasks").stdout
-    assert "iB" not in kernel.run("%gpu_tasks stop long").stdout
+    until(lambda: "GPU 1: 97 %" in kernel.run("%gpu_tasks").said)
+    assert "iB" not in kernel.run("%gpu_tasks").said
+    assert "iB" not in kernel.run("%gpu_tasks stop long").said
 
 
 @sees_processes
 def test_what_a_process_of_a_command_uses_is_not_told_without_its_figure(kernel: Kernel) -> None:
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
     kernel.run(f"{LOAD}\n%gpu_launch --gpus 1 --background long python -c '{code}'")
-    until(lambda: re.match(r"\d+\n", kernel.run("%gpu_tasks long").stdout))
-    pid = int(kernel.run("%gpu_tasks long").stdout.splitlines()[0])
+    until(lambda: re.match(r"\d+\n", kernel.run("%gpu_tasks long").said))
+    pid = int(kernel.run("%gpu_tasks long").said.splitlines()[0])
     kernel.change_machine(Driver((CARDS[0], replace(CARDS[1], util=97, processes=((pid, -1),)), *CARDS[2:])))
-    until(lambda: "GPU 1: 97 %" in kernel.run("%gpu_tasks").stdout)
-    assert "iB" not in kernel.run("%gpu_tasks").stdout
-    assert "iB" not in kernel.run("%gpu_tasks stop long").stdout
+    until(lambda: "GPU 1: 97 %" in kernel.run("%gpu_tasks").said)
+    assert "iB" not in kernel.run("%gpu_tasks").said
+    assert "iB" not in kernel.run("%gpu_tasks stop long").said
 
 
 @pytest.mark.parametrize("how", ["restart", "shutdown"])

@@ -112,21 +112,20 @@ def test_what_graphs_keep_is_named_with_the_variable(pretend_kernel: Kernel) -> 
         "with saved_tensors_hooks(lambda x: x.clone(), lambda x: 1 / 0): hooked = step()"
     )
     assert (
-        kernel.run("%where losses").stdout.splitlines()[-1].strip()
-        == "pretend:0: 4.0 MiB in graphs (grad_fn)"
+        kernel.run("%where losses").said.splitlines()[-1].strip() == "pretend:0: 4.0 MiB in graphs (grad_fn)"
     )
-    said = kernel.run("%gpu_free").stdout.splitlines()
+    said = kernel.run("%gpu_free").said.splitlines()
     assert any(
         line.startswith("Kept in graphs (grad_fn) of losses (4.0 MiB)") and "own (1.0 MiB)" in line
         for line in said
     )
     short = kernel.run("raise torch.OutOfMemoryError('Tried to allocate 60.00 GiB.')")
-    assert "in graphs (grad_fn) of losses (4.0 MiB)" in short.stdout
+    assert "in graphs (grad_fn) of losses (4.0 MiB)" in short.said
     kernel.run("del own, hooked\nfor loss in losses: loss.backward()\nweight.grad = None")
-    assert "graphs" not in kernel.run("%gpu_free\n%where losses").stdout
+    assert "graphs" not in kernel.run("%gpu_free\n%where losses").said
     # An output with a graph gives back what it keeps.
     kernel.run("step()")
-    assert kernel.run("%gpu_free").stdout.startswith("Dropped Out[")
+    assert kernel.run("%gpu_free").said.startswith("Dropped Out[")
 
 
 def test_what_a_function_s_own_state_and_a_deleted_model_hold_is_named_with_the_output(
@@ -144,11 +143,11 @@ def test_what_a_function_s_own_state_and_a_deleted_model_hold_is_named_with_the_
         "model = torch.nn.Embedding(4, MIB // 16, device='pretend')\n"
         "row = model(torch.zeros(1, dtype=torch.long, device='pretend')).sum()"
     )
-    assert "MiB in graphs" not in kernel.run("%where out\n%where row").stdout  # other variables hold it
+    assert "MiB in graphs" not in kernel.run("%where out\n%where row").said  # other variables hold it
     kernel.run("del state, model")
-    assert "2.0 MiB in graphs" in kernel.run("%where out").stdout
-    assert "1.0 MiB in graphs" in kernel.run("%where row").stdout
-    said = kernel.run("%gpu_free").stdout
+    assert "2.0 MiB in graphs" in kernel.run("%where out").said
+    assert "1.0 MiB in graphs" in kernel.run("%where row").said
+    said = kernel.run("%gpu_free").said
     assert "Kept in graphs (grad_fn) of out (2.0 MiB) and row (1.0 MiB)" in said
     assert "MiB more that no variable holds" not in said
 
@@ -183,7 +182,7 @@ def test_what_this_kernel_has_launched_is_named_where_memory_is_short(
     processes = (task, 18 << 30, 0), (child, 2 << 30, 0)
     kernel.change_machine(Driver((replace(CARDS[0], used=20 << 30, processes=processes), *CARDS[1:])))
     said = kernel.run("raise torch.OutOfMemoryError('Tried to allocate 60.00 GiB. GPU 0 has no more.')")
-    free = kernel.run("%gpu_free").stdout.splitlines()
+    free = kernel.run("%gpu_free").said.splitlines()
     kernel.run("child.kill()")
     assert [line for line in free if line.startswith("Also in use: ")] == [
         f"Also in use: sleep (pid {task}, 18.0 GiB on GPU 0), task hog. %gpu_tasks stop hog ends it.",

@@ -267,4 +267,4 @@ def test_what_stands_in_the_notebook_without_widgets(start_kernel: Callable[...,
         ("1,3", "takes no arguments. To choose by typing: %gpus 1,3"),
         ("--strict", "takes no options"),
     ):
-        assert says in kernel.run(f"%gpu_panel {arguments}").stderr
+        assert says in kernel.run(f"%gpu_panel {arguments}").refusal

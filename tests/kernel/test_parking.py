@@ -70,14 +70,14 @@ def test_an_idle_kernel_parks_and_comes_back_before_the_next_cell(
     paths = "" if version == HERE else f"{ipykernel(version)}:"
     variables = pretend | {"PYTHONPATH": f"{paths}{pretend['PYTHONPATH']}"}
     idle = start_kernel(imported=("torch", "torch._dynamo"), **variables).load()
-    assert idle.run(f"%gpus 1\n{MAKE}\nimport ipykernel; ipykernel.__version__").text == f"'{version}'"
+    assert idle.run(f"%gpus 1\n{MAKE}\nimport ipykernel; ipykernel.__version__").text.endswith(f"'{version}'")
     assert idle.run("x.device.type").text == "'pretend'"
     idle.run(SOON)
     until(is_parked)
     idle.client.execute_interactive("assert x.device.type == 'cpu'", silent=True)  # hidden, as an editor's
     assert is_parked()
     reply = idle.run("print(x.device)")
-    assert reply.stdout == f"{BACK}pretend:0\n"
+    assert reply.said == f"{BACK}pretend:0\n"
     assert not is_parked()
     until(is_parked)  # again
     idle.run(NEVER)
@@ -146,11 +146,11 @@ def test_another_kernel_picks_its_gpu_if_none_is_free(
     busy = Driver((used[0], replace(CARDS[1], processes=(context,)), *used[2:]))
     other = start_kernel(busy).load()
     assert answer(idle, asked(idle)) == {"parked": 4 << 20}
-    chosen = other.run("%gpus auto").stdout
+    chosen = other.run("%gpus auto").said
     assert chosen.startswith("cuda:0 = GPU 1 ")
     assert "\nNo GPU is free. GPU 1 is parked." in chosen
     idle.run("x")
-    assert other.run("%gpus none\n%gpus auto --only-free").stderr.count("parked") == 0
+    assert other.run("%gpus none\n%gpus auto --only-free").refusal.count("parked") == 0
 
 
 def test_what_cannot_be_parked_is_told_once_in_the_next_cell(idle: Kernel) -> None:
@@ -161,7 +161,7 @@ def test_what_cannot_be_parked_is_told_once_in_the_next_cell(idle: Kernel) -> No
     )
     said = "feeder is a thread that uses these variables. Nothing was changed. End it first."
     assert answer(idle, asked(idle)) == {"refused": said}
-    assert idle.run("print(x.device)").stdout == (
+    assert idle.run("print(x.device)").said == (
         f"This idle kernel could not park its variables: {said}\npretend:0\n"
     )
     assert idle.run("print(x.device)").stdout == "pretend:0\n"
@@ -172,7 +172,7 @@ def test_the_server_can_ask_also_where_it_is_off(idle: Kernel) -> None:
     assert answer(idle, asked(idle)) == {"parked": 4 << 20}
     assert is_parked()
     assert answer(idle, asked(idle)) == {"parked": 4 << 20}  # it is so already
-    assert idle.run("print(x.device)").stdout == f"{BACK}pretend:0\n"
+    assert idle.run("print(x.device)").said == f"{BACK}pretend:0\n"
     until(lambda: idle.run(THREADS).stdout == "0\n")  # nothing looks whether it is idle again
     idle.run("%gpu_park")  # by hand: it stays so
     idle.run("print(x.device)")
@@ -259,20 +259,21 @@ def test_it_waits_for_room_and_an_interrupt_stops_the_wait_and_the_cell(full: Ke
     reply = wait_and(full, cell, full.interrupt)
     assert reply.status == "error"
     assert reply.stdout == ""
-    assert reply.traceback == (
+    assert " ".join(reply.traceback.split()) == (
         "KeyboardInterrupt: This cell did not run. Variables are parked on the CPU: 1.0 MiB from cuda:1. "
         "To use another GPU: %gpu_unpark --device 1. To leave them on the CPU: %gpu_park"
     )
     assert is_parked()
     reply = wait_and(full, cell, (full.folder / "full").unlink)  # as the next cell does
-    assert reply.stdout == "Variables were parked while this kernel was idle. Back: 1.0 MiB on cuda:1.\n1\n"
+    back = "Variables were parked while this kernel was idle. Back: 1.0 MiB on cuda:1."
+    assert reply.said.endswith(f"{back}\n1\n")
     assert not is_parked()
 
 
 def test_what_a_user_types_about_parking_is_done_instead(full: Kernel) -> None:
     assert "do not fit on cuda:1" in full.run("%gpu_unpark").stderr
     stays = "Parked in the host's memory: 1.0 MiB from cuda:1. To bring it back: %gpu_unpark\n"
-    assert full.run("%gpu_park").stdout == f"Nothing to park.\n{stays}"
+    assert full.run("%gpu_park").said == f"Nothing to park.\n{stays}"
     told = "Variables are parked on the CPU: 1.0 MiB from cuda:1. To bring them back: %gpu_unpark\n"
     assert full.run("print(y.ordinal)").stdout == f"{told}None\n"
     assert full.run("print(y.ordinal)").stdout == "None\n"

@@ -46,9 +46,9 @@ gpu_magic.end_process({}, confirm=go)
 
 
 def refusal(reply: Reply) -> str:
-    """Return the one line of a refusal: IPython shows a UsageError as one, and errors of ours as theirs."""
+    """Return a refusal as one line: IPython shows a UsageError on stderr, and errors of ours as theirs."""
     assert reply.status == "error"
-    (line,) = reply.errors or [reply.stderr.removeprefix("UsageError: ").removesuffix("\n")]
+    (line,) = reply.errors or [reply.refusal.removeprefix("UsageError: ")]
     assert "\n" not in line
     return line
 
@@ -91,7 +91,7 @@ def test_a_process_whose_shell_has_ended_is_still_this_kernel_s(kernel: Kernel, 
     try:
         kernel.change_machine(using(left))
         assert row(kernel.run("%gpu_ps"), left)[2] == "started by this kernel"
-        assert f"To end it: %gpu_ps end {left}" in kernel.run("%gpu_free").stdout
+        assert f"To end it: %gpu_ps end {left}" in kernel.run("%gpu_free").said
     finally:
         os.kill(left, signal.SIGKILL)
 
@@ -133,8 +133,8 @@ def test_kernels_of_vs_code_and_what_an_ended_kernel_has_left(
     shown = kernel.run("%gpu_ps")
     whose = ["worker of train.ipynb", "started in train.ipynb, whose kernel has ended"]
     assert [row(shown, pid)[::2] for pid in (first, second)] == [whose, whose]
-    assert kernel.run("%gpu_ps end eval.ipynb --yes").stdout.startswith("eval.ipynb (pid ")
-    said = kernel.run("%gpu_ps end train.ipynb --yes").stdout
+    assert kernel.run("%gpu_ps end eval.ipynb --yes").said.startswith("eval.ipynb (pid ")
+    said = kernel.run("%gpu_ps end train.ipynb --yes").said
     assert said.endswith(" have ended.\n")
     assert start_of(first) is start_of(second) is UNKNOWN
 
@@ -156,11 +156,11 @@ def test_a_script_ends_after_a_yes_and_nothing_else(kernel: Kernel, tmp_path: Pa
         name = f"train.py (pid {process.pid}, 2.0 GiB on GPU 1)"
         for answer in "", "n", "what?":
             reply = kernel.run(f"%gpu_ps end {process.pid}", answer=answer)
-            assert (reply.asked, reply.stdout) == ([f"End {name}? [y/N] "], f"Nothing was sent to {name}.\n")
+            assert (reply.asked, reply.said) == ([f"End {name}? [y/N] "], f"Nothing was sent to {name}.\n")
         line = refusal(kernel.run("%gpu_ps end train.py"))
         assert line.endswith("Nobody can answer here, so nothing was sent to it. To end it, add --yes")
         assert process.poll() is None
-        assert kernel.run("%gpu_ps end train.py", answer="y").stdout == f"{name} has ended.\n"
+        assert kernel.run("%gpu_ps end train.py", answer="y").said == f"{name} has ended.\n"
         # Its parent has not asked for its status, and the driver still lists it.
         line = refusal(kernel.run(f"%gpu_ps end {process.pid} --yes"))
         assert line == f"Process {process.pid} has already ended."
@@ -173,7 +173,7 @@ def test_kill_comes_where_term_was_of_no_use(kernel: Kernel, tmp_path: Path) -> 
         early = kernel.run(f"%gpu_ps end {process.pid} --kill --yes")
         assert "has not had 5 s to end. First run %gpu_ps end " in refusal(early)
         reply = kernel.run(f"%gpu_ps end {process.pid} --yes")
-        assert reply.stdout.endswith(
+        assert reply.said.endswith(
             f"within 5 s. To kill it without saving: %gpu_ps end {process.pid} --kill\n"
         )
         reply = kernel.run(f"%gpu_ps end {process.pid} --kill", answer="y")
@@ -219,7 +219,7 @@ def test_what_this_kernel_only_claims_is_listed(kernel: Kernel) -> None:
 def test_another_user_s_claim_is_nothing_to_end(kernel: Kernel) -> None:
     with stranger("nobody") as one:
         assert one.run(f"claims.hold([{CARDS[2].uuid!r}])") == ""
-        assert "GPU 2 is claimed by nobody" in kernel.run("%load_ext gpu_magic\n%gpus 2 --dry-run").stdout
+        assert "GPU 2 is claimed by nobody" in kernel.run("%load_ext gpu_magic\n%gpus 2 --dry-run").said
         assert "claimed" not in kernel.run("%gpu_ps").text
         line = refusal(kernel.run(f"%gpu_ps end {one.pid} --yes"))
     assert line == f"You have no process {one.pid} on a GPU."
@@ -257,5 +257,5 @@ def test_a_notebook_that_only_claims_gpus_ends_while_it_does(
     other.run("%gpus 2")
     reply = kernel.run("%gpu_ps end my train.ipynb", answer="yes")
     assert reply.asked == [f"End my train.ipynb (pid {pid}, a claim on GPU 2)? [y/N] "]
-    assert "has ended. If a Jupyter server started it" in reply.stdout
+    assert "has ended. If a Jupyter server started it" in reply.said
     until(lambda: not other.is_alive())

@@ -86,7 +86,7 @@ def said(kernel: Kernel, cell: str) -> str:
     """Return all that a cell shows, without a traceback."""
     reply = kernel.run(cell)
     assert not reply.traceback
-    return (reply.stdout + reply.stderr + reply.text).strip()
+    return (reply.refusal + reply.said).strip()
 
 
 def test_choosing_works_and_says_in_one_line_what_does_not(kernel: Kernel) -> None:

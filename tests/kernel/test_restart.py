@@ -50,7 +50,7 @@ def save(kernel: Kernel, *, request: str = "3,0", options: str = "") -> Path:
 def test_what_auto_has_picked_within_bounds_is_applied(kernel: Kernel) -> None:
     save(kernel, request="auto:2", options="only_free=True, min_free='20GB'")
     kernel.restart()
-    assert "cuda:1 = GPU" in kernel.run("%load_ext gpu_magic").stdout
+    assert "cuda:1 = GPU" in kernel.run("%load_ext gpu_magic").said
 
 
 def test_no_gpu_is_still_no_gpu_after_a_restart(kernel: Kernel) -> None:
@@ -59,7 +59,7 @@ def test_no_gpu_is_still_no_gpu_after_a_restart(kernel: Kernel) -> None:
         "save('none', (), {}, dry_run=False); print(saved_choice_file(), end='')"
     )
     kernel.restart()
-    said = kernel.run("%load_ext gpu_magic").stdout
+    said = kernel.run("%load_ext gpu_magic").said
     assert "was not applied" not in said
     assert kernel.run("import os; os.environ['CUDA_VISIBLE_DEVICES']").text in ("''", "'-1'")
 
@@ -88,7 +88,7 @@ def test_from_the_configuration_it_is_there_before_any_cell(
     save(kernel)
     kernel.restart()
     first = kernel.run(MASK)
-    assert first.stdout.startswith("Applied the choice from before the restart:\ncuda:0 = GPU 3 (")
+    assert first.said.startswith("Applied the choice from before the restart:\ncuda:0 = GPU 3 (")
     assert first.stdout.endswith("3,0")
     assert kernel.run(MASK).stdout == "3,0"
     assert kernel.run(START_CUDA).status == "ok"
@@ -142,21 +142,21 @@ def test_where_nobody_has_a_page_the_kernel_ends_itself(kernel: Kernel) -> None:
     assert reply.stdout == ""
     until(lambda: not kernel.is_alive())
     kernel.restart()
-    assert kernel.run("%load_ext gpu_magic").stdout.startswith(
+    assert kernel.run("%load_ext gpu_magic").said.startswith(
         "Applied the choice from before the restart:\ncuda:0 = GPU 3"
     )
     # The cell above the restart, when the cells run again, does not undo it.
     kept = "GPU 3, as chosen with --restart. To choose 1 instead, run this again.\n"
-    assert kernel.run("%gpus 1").stdout == kept
-    assert kernel.run("%gpus 1").stdout.startswith("cuda:0 = GPU 1")
+    assert kernel.run("%gpus 1").said == kept
+    assert kernel.run("%gpus 1").said.startswith("cuda:0 = GPU 1")
 
 
 @needs_root
 def test_a_folder_of_another_user_s_is_not_written_to(kernel: Kernel) -> None:
     folder = save(kernel).parent
     os.chown(folder, 12345, -1)
-    said = kernel.run("%gpus 2 --restart").stderr
-    assert said.endswith(f"so nothing was changed: {folder} belongs to another user.\n")
+    said = kernel.run("%gpus 2 --restart").refusal
+    assert said.endswith(f"so nothing was changed: {folder} belongs to another user.")
 
 
 def test_a_choice_is_saved_in_the_runtime_directory_wherever_the_connection_file_is(
@@ -193,8 +193,8 @@ def test_nobody_restarts_a_kernel_that_nbclient_runs(native: Path, sockets: str,
     cells = "%load_ext gpu_magic", START_CUDA, "%gpus 3 --restart", "%gpus 3", click
     *_, restart, refused, clicked = run_notebook(native, sockets, tmp_path, *cells)
     assert [output["text"] for output in restart] == [
-        "UsageError: --restart does not work here because a program runs this notebook (nbclient, papermill). Before "
-        "the first cell that uses CUDA, run %gpus 3\n"
+        "UsageError: --restart does not work here because a program runs this\n"
+        "notebook (nbclient, papermill).\nBefore the first cell that uses CUDA, run %gpus 3\n"
     ]
     said = refused[0]["data"]["text/plain"]
     assert "To use only GPU 3, run the notebook again. Before CUDA starts: %gpus 3" in said

@@ -39,7 +39,7 @@ def test_the_first_cell_has_a_gpu_that_no_other_kernel_has(start_kernel: Kernels
     assert "CUDA_VISIBLE_DEVICES=0 (CUDA_DEVICE_ORDER=PCI_BUS_ID), chosen when the kernel started" in table
     assert table.count("claimed by you: b.ipynb, since") == 2
     assert read_process(second.pid).name == "ipykernel"
-    assert "No GPU is free" not in first.run("%gpus 3").stdout
+    assert "No GPU is free" not in first.run("%gpus 3").said
     assert first.run(MASK).stdout == "3"
 
 
@@ -95,9 +95,7 @@ def test_a_restart_keeps_its_gpus_or_says_which_it_has_instead(start_kernel: Ker
     assert len(list((tmp_path / "runtime/gpu_magic_started").iterdir())) == 1  # the other has ended
     second.change_machine(BUSY)
     second.restart()
-    assert (
-        second.run(MASK).stdout == "Before its restart this kernel had GPU 1 (in use). Now it has GPU 0.\n0"
-    )
+    assert second.run(MASK).said == "Before its restart this kernel had GPU 1 (in use). Now it has GPU 0.\n0"
     assert second.run(MASK).stdout == "0"
 
 
@@ -109,16 +107,16 @@ def test_a_choice_that_was_saved_for_a_restart_goes_before_the_kernelspec(start_
     until(lambda: not kernel.is_alive())
     kernel.restart()
     reply = kernel.run(MASK)
-    assert reply.stdout.startswith("Applied the choice from before the restart:\ncuda:0 = GPU 3 ")
+    assert reply.said.startswith("Applied the choice from before the restart:\ncuda:0 = GPU 3 ")
     assert reply.stdout.endswith("3,2")
 
 
 def test_a_driver_that_hangs_keeps_no_kernel_from_starting(start_kernel: Kernels) -> None:
     kernel = start_kernel(Driver(CARDS, hangs=(("nvmlInitWithFlags", -1, float(LIMIT)),)), gpus="auto")
     reply = kernel.run(MASK)
-    assert reply.stdout.startswith("This kernel started without a GPU. ")
-    assert "not answer" in reply.stdout
-    assert reply.stdout.endswith("\n")  # and nothing behind it: no GPU
+    assert reply.said.startswith("This kernel started without a GPU. ")
+    assert "not answer" in reply.said
+    assert reply.said.endswith("\n")  # and nothing behind it: no GPU
 
 
 def masks_of(gpus: tuple[Card, ...], count: int, folder: Path, native: Path, sockets: str) -> list[str]:
@@ -132,7 +130,7 @@ def masks_of(gpus: tuple[Card, ...], count: int, folder: Path, native: Path, soc
         manager.ip = f"{sockets}/{folder.name}-{number}"
         manager.start_kernel(env=clean_environment() | environment(native, folder / "machine") | variables)
     kernels = [Kernel(manager, folder / "machine") for manager in managers]
-    masks = [kernel.run(MASK).stdout for kernel in kernels]
+    masks = [kernel.run(MASK).said for kernel in kernels]
     for kernel in kernels:
         kernel.end()
     return masks

@@ -16,7 +16,7 @@ MASK = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'), end='')"
 
 def test_the_table_and_a_choice(kernel: Kernel) -> None:
     assert "NVIDIA A100-SXM4-80GB" in kernel.run("%gpus").html
-    assert "cuda:0 = GPU 3" in kernel.run("%gpus 3,1").stdout
+    assert "cuda:0 = GPU 3" in kernel.run("%gpus 3,1").said
     assert kernel.run(MASK).stdout == "3,1"
     reply = kernel.run("%gpus 9")
     assert reply.status == "error"
@@ -96,16 +96,16 @@ def test_a_page_finds_the_kernel_s_comm(kernel: Kernel) -> None:
 def test_a_choice_outlives_a_restart(kernel: Kernel) -> None:
     save(kernel)
     kernel.restart()
-    assert "cuda:0 = GPU 3" in kernel.run("%load_ext gpu_magic").stdout
+    assert "cuda:0 = GPU 3" in kernel.run("%load_ext gpu_magic").said
 
 
 def test_it_is_reloaded_and_unloaded(kernel: Kernel) -> None:
     before = kernel.run("%gpus 1")
     assert before.status == "ok"
-    assert "is undone" in kernel.run("%reload_ext gpu_magic").stdout
+    assert "is undone" in kernel.run("%reload_ext gpu_magic").said
     autoreload = kernel.run("%load_ext autoreload")
     if autoreload.errors != ["No module named 'imp'"]:  # IPython 7's imports it, and Python 3.12 has none
         assert autoreload.status == kernel.run("%autoreload 2").status == "ok"
-    assert "cuda:0 = GPU 2" in kernel.run("%gpus 2").stdout
-    assert "is undone" in kernel.run("%unload_ext gpu_magic").stdout
-    assert kernel.run("%gpus").status != "ok" or "not found" in kernel.run("%gpus").stderr
+    assert "cuda:0 = GPU 2" in kernel.run("%gpus 2").said
+    assert "is undone" in kernel.run("%unload_ext gpu_magic").said
+    assert kernel.run("%gpus").status != "ok" or "not found" in kernel.run("%gpus").refusal

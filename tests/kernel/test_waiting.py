@@ -46,7 +46,7 @@ def test_a_wait_ends_when_a_gpu_is_free(kernel: Kernel) -> None:
     assert reply.text.startswith("Waiting for 1 free GPU, ")
     assert "of 30 min: GPU 0, GPU 1, GPU 2 and GPU 3 (in use)" in reply.text
     assert reply.updated == "The GPUs are free now."
-    assert "cuda:0 = GPU 2" in reply.stdout
+    assert "cuda:0 = GPU 2" in reply.said
     kernel.run("%gpus reset")
     kernel.change_machine(Driver(BUSY))
     kernel.run("pass")  # what was heard before is no sign of this wait
@@ -106,7 +106,7 @@ def test_cells_run_while_a_task_waits(kernel: Kernel) -> None:
     )
     assert kernel.run("await asyncio.sleep(0.3); print(waiting.done())").stdout == "False\n"
     kernel.change_machine(Driver(FREED))
-    assert "cuda:0 = GPU 2" in kernel.run("print(await waiting)").stdout
+    assert "cuda:0 = GPU 2" in kernel.run("print(await waiting)").said
     assert kernel.run("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])").stdout == "2\n"
 
 
@@ -127,25 +127,25 @@ def test_a_gpu_that_is_named_is_waited_for_until_nobody_else_has_claimed_it(
     reply = second.run("%gpus 3,1 --only-free")
     assert re.search(
         r"Not free: GPU 3 \(claimed by \w+: train.ipynb, since .+\)\. To wait for them, add --wait 30m",
-        reply.stderr,
+        reply.refusal,
     )
     assert second.run(MASK).stdout == "0\n"
-    assert "cuda:0 = GPU 3" in first.run("%gpus 3 --only-free").stdout  # its own claim is no other's
+    assert "cuda:0 = GPU 3" in first.run("%gpus 3 --only-free").said  # its own claim is no other's
     reply = run_and(second, "%gpus 1,3 --wait 30m", lambda: first.run("%gpus 0"))
     assert re.match(
         r"Waiting for GPU 1 and GPU 3, \d s of 30 min: GPU 3 \(claimed by \w+: train.ipynb, since .+\)\. Next",
         reply.text,
     )
     assert reply.updated == "The GPUs are free now."
-    assert "cuda:1 = GPU 3" in reply.stdout
-    assert "3" in first.run("%gpus 3").stdout  # by its number it can be chosen as before
+    assert "cuda:1 = GPU 3" in reply.said
+    assert "3" in first.run("%gpus 3").said  # by its number it can be chosen as before
     assert second.run(MASK).stdout == "1,3\n"
     second.run("import asyncio, gpu_magic\n%gpus none")
     first.run("%gpus all")
     second.run("waiting = asyncio.create_task(gpu_magic.wait_for('3'))")
     assert second.run("await asyncio.sleep(0.3); print(waiting.done())").stdout == "False\n"
     first.run("%gpus reset")
-    assert "cuda:0 = GPU 3" in second.run("print(await waiting)").stdout
+    assert "cuda:0 = GPU 3" in second.run("print(await waiting)").said
 
 
 def test_a_command_starts_once_its_gpus_are_free(kernel: Kernel) -> None:

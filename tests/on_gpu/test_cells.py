@@ -408,7 +408,7 @@ def test_a_call_that_can_not_be_interrupted_is_told_in_a_line(run: Typed, tmp_pa
         "eval: interrupted in a call that cannot be interrupted; ends when the call returns · "
     )
     pipe.open("w").close()
-    assert run("%gpu_tasks wait eval").text.startswith("eval: stopped")
+    assert "\neval: stopped" in run("%gpu_tasks wait eval").text
 
 
 def test_another_choice_is_refused_while_a_background_cell_runs_on_a_gpu(run: Typed) -> None:

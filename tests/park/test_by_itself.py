@@ -68,7 +68,7 @@ def test_it_parks_after_that_time_and_not_before(idle: tuple[Idle, EightGpus], t
     assert one.is_parked_after(MINUTE)
     one.parking.set_after(None)
     back = "Variables were parked while this kernel was idle. Back: 1.0 MiB on cuda:1.\n"
-    assert typed("print(x.ordinal)").text == f"{back}1\n"
+    assert typed("display(x.ordinal)").text == f"{back}1\n"
     assert one.names["x"].ordinal == 1
     assert not one.is_parked_after(300 * MINUTE)  # off
 
@@ -81,8 +81,8 @@ def test_it_tries_once_after_a_cell(idle: tuple[Idle, EightGpus], typed: Typed) 
     assert not one.is_parked_after(30 * MINUTE)
     one.parking.set_after(None)
     said = "This idle kernel could not park its variables: 1.0 MiB do not fit in the host's memory, where 1000 bytes"
-    assert typed("print(1)").text.startswith(said)
-    assert typed("print(1)").text == "1\n"
+    assert typed("display(1)").text.startswith(said)
+    assert typed("display(1)").text == "1\n"
 
 
 def test_where_gpus_cannot_be_read_it_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_what_was_parked_by_hand_stays_so(idle: tuple[Idle, EightGpus], typed: T
     one.parking.set_after(MINUTE)
     assert one.is_parked_after(30 * MINUTE)
     one.parking.set_after(None)
-    assert typed("print(x.ordinal)").text == "None\n"
+    assert typed("display(x.ordinal)").text == "None\n"
 
 
 def test_a_full_gpu_that_cannot_be_waited_for_stops_the_cell_with_what_to_type(
@@ -118,12 +118,12 @@ def test_a_full_gpu_that_cannot_be_waited_for_stops_the_cell_with_what_to_type(
     one.parking.set_after(None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-nowhere")
     framework.free = 1000
-    said = typed("print('ran')").text
+    said = " ".join(typed("display('ran')").text.split())
     assert said.startswith("PlacementError: This cell did not run because its variables are parked:")
-    assert said.endswith("To another GPU: %gpu_unpark --device 1. To leave them on the CPU: %gpu_park\n")
+    assert said.endswith("To another GPU: %gpu_unpark --device 1. To leave them on the CPU: %gpu_park")
     assert "ran'" not in said
     framework.free = 1 << 40
-    assert typed("print('ran')").text.endswith("Back: 1.0 MiB on cuda:1.\nran\n")
+    assert typed("display('ran')").text.endswith("Back: 1.0 MiB on cuda:1.\n'ran'\n")
 
 
 def test_the_server_is_answered_as_soon_as_it_is_known_who_works(

@@ -1,0 +1,52 @@
+"""What magics show is text in a terminal, and in a page HTML whose lines break between words."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from gpu_magic.testing import Machine
+    from tests.conftest import Typed
+
+
+@pytest.mark.parametrize(
+    ("cell", "says"),
+    [
+        ("%gpus 1", "cuda:0 = GPU 1 "),
+        ("%gpus auto:2 --dry-run", "Dry run: would set"),
+        ("%gpus none", "No GPU is visible"),
+        ("%gpus reset", "Reset: "),
+        ("display(gpu_magic.choose(1))", "cuda:0 = GPU 1 "),
+        ("%where", "No variable"),
+        ("%gpu_free", "No framework has memory"),
+        ("%gpu_park", "Nothing"),
+        ("%gpu_tasks", "Nothing was started in the background."),
+        ("%gpu_time on", "From now on each cell"),
+        ("%gpu_launch --dry-run python -V", "CUDA_VISIBLE_DEVICES"),
+    ],
+)
+def test_a_page_gets_the_text_as_html(machine: Machine, typed: Typed, cell: str, says: str) -> None:
+    typed("import gpu_magic")
+    shown = typed(cell)
+    assert says in shown.text
+    data = typed.outputs[-1].data
+    assert html.unescape(re.sub("<.*?>", "", data["text/html"])) == data["text/plain"]
+    assert "white-space:pre-wrap;word-break:normal" in data["text/html"]
+
+
+def test_an_assigned_line_shows_the_choice_and_has_no_value(machine: Machine, typed: Typed) -> None:
+    assert typed("x = %gpus 1").text.startswith("cuda:0 = GPU 1")
+    assert typed("x is None").value is True
+
+
+def test_what_captures_outputs_captures_a_choice(
+    machine: Machine, typed: Typed, shell: InteractiveShell
+) -> None:
+    assert typed("%%capture shown\n%gpus 1").text == ""
+    assert shell.user_ns["shown"].outputs[0].data["text/plain"].startswith("cuda:0 = GPU 1")
