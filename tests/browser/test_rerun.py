@@ -173,7 +173,7 @@ def test_a_read_only_notebook_stays_as_it_is_and_the_run_has_the_choice(lab: Lab
     agree(question)
     expect(last_output(notebook)).to_contain_text("cuda:0 = GPU 3")
     assert notebook.sources() == list(cells)
-    assert notebook.outputs(1) == "GPU 3, as chosen with --restart. To choose 2,0 instead, run this again.\n"
+    assert notebook.outputs(1) == "GPU 3, as chosen with --restart. To choose 2,0 instead, run this again."
     assert notebook.outputs(3) == "3\n"
 
 
