@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 import time
+import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,9 +17,11 @@ __all__ = [
     "TIB",
     "age_text",
     "bytes_text",
+    "cells_of",
     "code_words",
     "counted",
     "end_of_path",
+    "escaped",
     "html_bar",
     "html_block",
     "html_table",
@@ -27,6 +30,7 @@ __all__ = [
     "listed",
     "nearest_option",
     "one_line",
+    "page_text",
     "printable",
     "read_size",
     "shortened",
@@ -50,15 +54,25 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400  # seconds
 STRING = r"""(?s)(\"{3}|'{3})(?:\\.|.)*?\1|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
 # Each output has the style, because outputs are deleted one by one. So it is short, and leaves lines, stripes
 # and fonts to the front end. The colors are the front end's if it defines them (JupyterLab and Notebook do),
-# otherwise colors that are readable on light and dark backgrounds. The class three times overrides the rules
-# of front ends for tables.
+# otherwise colors that are readable on light and dark backgrounds. They are mixed with the color of the text
+# for contrast. The class three times overrides the rules of front ends for tables.
 _STYLE = (
-    ".gpu-magic.gpu-magic.gpu-magic{overflow-x:auto;font-size:13px;& p{margin:2px 8px}"
-    "& th,& td{padding:4px 8px;text-align:left;vertical-align:top}"
+    ".gpu-magic{&&&{overflow-x:auto;container-type:inline-size;contain-intrinsic-inline-size:60em;font-size:13px;"
+    "& p{margin:2px 8px}& th,& td{padding:4px min(8px,1.5cqi);text-align:left;vertical-align:top}"
     "& tbody th,& .gm-right,& .gm-more{white-space:nowrap}& .gm-right{text-align:right}& .gm-soft{opacity:.7}"
-    "& .gm-green{color:var(--jp-success-color1,#3fa45b)}& .gm-amber{color:var(--jp-warn-color0,#c77f1a)}"
-    "& .gm-blue{color:var(--jp-brand-color1,#4b8df8)}@media(max-width:820px){& .gm-more{display:none}}}"
+    "& .gm-green{--c:var(--jp-success-color1,#3fa45b)}& .gm-amber{--c:var(--jp-warn-color0,#c77f1a)}"
+    "& .gm-blue{--c:var(--jp-brand-color1,#4b8df8)}"
+    "& [class]{color:color-mix(in srgb,var(--c) 66%,currentcolor)}"
+    "@container(width<840px){& .gm-more{display:none}}@container(width<420px){& td{overflow-wrap:anywhere}}}}"
 )
+# A space that keeps a figure with its unit, or with the word before it.
+_KEPT = re.compile(
+    r"(?<=\d) (?=(?:[KMGT]iB|bytes|GPUs?|days?|min|ms|µs|[hsWJ%]|°C)(?!\w))|"
+    r"(?:(?<=\bfor)|(?<=\bidle)|(?<=\bsince)) (?=\d)"
+)
+# Words of Hebrew, Arabic and the other scripts that are written from right to left.
+_RIGHT_TO_LEFT = "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\U00010800-\U00010fff\U0001e800-\U0001efff]+"
+_TURNED = re.compile(f"{_RIGHT_TO_LEFT}(?:[ ._-]{_RIGHT_TO_LEFT})*")
 
 # A <pre> as front ends show printed text, but with lines that break between words.
 _WRAPPED = (
@@ -95,7 +109,7 @@ def one_line(text: str) -> str:
 
 
 def wrapped(text: str, width: int) -> str:
-    """Return text in lines of at most `width` characters, if possible. Lines that fit stay as they are.
+    """Return text in lines of at most `width` cells of a terminal, if possible. Lines that fit stay as they are.
 
     A sentence that does not fit starts a line. What users copy stays on one line: a command, an option with
     its value, a long word.
@@ -105,15 +119,40 @@ def wrapped(text: str, width: int) -> str:
         words = line.lstrip(" ")
         indent = " " * (len(line) - len(words))
         shown = indent
-        for sentence in re.split(r"(?<=[.?!]) +(?=[A-Z%])", words) if len(line) > width else [words]:
-            fits = len(indent) + len(sentence) <= width
+        for sentence in re.split(r"(?<=[.?!]) +(?=[A-Z%])", words) if cells_of(line) > width else [words]:
+            fits = len(indent) + cells_of(sentence) <= width
             for piece in [sentence] if fits else re.findall(_UNBROKEN, sentence):
-                if shown != indent and len(shown) + 1 + len(piece) > width:
+                if shown != indent and cells_of(shown) + 1 + cells_of(piece) > width:
                     lines.append(shown)
                     shown = indent
                 shown += f"{' ' * (shown != indent)}{piece}"
         lines.append(shown)
     return "\n".join(lines)
+
+
+def page_text(text: str) -> str:
+    """Return a text for a page, in which no figure is apart from its unit and no name turns around others.
+
+    Names that are written from right to left would turn around the figures and names beside them, so they are
+    between Unicode's marks for that (FIRST STRONG ISOLATE, POP DIRECTIONAL ISOLATE).
+    """
+    kept = _KEPT.sub("\u00a0", text)
+    return kept if kept.isascii() else _TURNED.sub("\u2068\\g<0>\u2069", kept)
+
+
+def escaped(text: str) -> str:
+    """Return a text as HTML."""
+    return html.escape(page_text(text))
+
+
+def cells_of(text: str) -> int:
+    """Return how many cells of a terminal a text takes: Chinese letters two each, combining marks none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.category(c) in ("Mn", "Me") else 1 + (unicodedata.east_asian_width(c) in "WF")
+        for c in text
+    )
 
 
 def code_words(text: str, *, commas: bool = False) -> list[str]:
@@ -215,15 +254,15 @@ def text_table(
 ) -> list[str]:
     """Return a table as lines. `right` has the numbers of the columns that are aligned to the right."""
     cells = [[printable(text) for text in row] for row in (headings, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(
-            text.rjust(width) if at in right else text.ljust(width)
-            for at, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
-        if any(row)
-    ]
+    widths = [max(map(cells_of, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for row in filter(any, cells):
+        line = ""
+        for at, (text, width) in enumerate(zip(row, widths, strict=True)):
+            space = " " * (width - cells_of(text))
+            line += f"{space}{text}  " if at in right else f"{text}{space}  "
+        lines.append(line.rstrip())
+    return lines
 
 
 def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int] = ()) -> str:
@@ -231,7 +270,7 @@ def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right:
 
     def line(row: Sequence[str], tag: str) -> str:
         css = (" class='gm-right'" if at in right else "" for at in range(len(row)))
-        cells = (f"<{tag}{name}>{html.escape(text)}</{tag}>" for text, name in zip(row, css, strict=True))
+        cells = (f"<{tag}{name}>{escaped(text)}</{tag}>" for text, name in zip(row, css, strict=True))
         return f"<tr>{''.join(cells)}</tr>"
 
     head = f"<thead>{line(headings, 'th')}</thead>" if any(headings) else ""
@@ -240,15 +279,15 @@ def html_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right:
 
 def html_block(title: str, body: str, notes: Iterable[str] = ()) -> str:
     """Return a block of HTML with a title, a body of HTML and notes, in the colors of the front end."""
-    title = f"<p class='gm-soft'>{html.escape(title)}</p>" if title else ""
-    shown = "".join(f"<p class='gm-amber'>{html.escape(note)}</p>" for note in notes)
+    title = f"<p class='gm-soft'>{escaped(title)}</p>" if title else ""
+    shown = "".join(f"<p class='gm-amber'>{escaped(note)}</p>" for note in notes)
     return f"<div class='gpu-magic'><style>{_STYLE}</style>{title}{body}{shown}</div>"
 
 
 def html_text(text: str, title: str = "", style: str = "") -> str:
     """Return text as HTML whose lines break between words, as in no other <pre> of JupyterLab."""
-    title = f"<b>{html.escape(title)}</b> " if title else ""
-    return f"<pre style='{_WRAPPED};{style}'>{title}{html.escape(text)}</pre>"
+    title = f"<b>{escaped(title)}</b> " if title else ""
+    return f"<pre style='{_WRAPPED};{style}'>{title}{escaped(text)}</pre>"
 
 
 def html_bar(share: float) -> str:

@@ -46,13 +46,13 @@ def look(kernel: int, child: int, work: int) -> Inventory:
 
 
 def table(machine: Inventory) -> str:
-    return next(rows(Gpus(machine))).users[0]
+    return str(next(rows(Gpus(machine))).users[0])
 
 
 def panel(machine: Inventory) -> str:
     (process,) = detail_of(machine[0])["processes"]
     age: str = process["age"]
-    return age
+    return age.replace("\u00a0", " ")
 
 
 def claim(machine: Inventory) -> str:

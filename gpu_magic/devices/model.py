@@ -39,6 +39,7 @@ __all__ = [
     "OtherGpus",
     "Speed",
     "Unknown",
+    "UsedBy",
     "Vendor",
     "idle_text",
     "parts",
@@ -81,6 +82,20 @@ _VENDORS: dict[Vendor, str] = {"nvidia": "NVIDIA", "amd": "AMD"}
 ComputeMode = Literal["Default", "Exclusive_Thread", "Exclusive_Process", "Prohibited"]
 
 
+class UsedBy(NamedTuple):
+    """Who uses a device, in the words of the table, or another note on it, such as `free`."""
+
+    who: str  # `maria`, `you`, `this kernel`, `claimed by maria`
+    what: str = ""  # the name of a program or a notebook
+    memory: str = ""
+    since: str = ""  # `for 3 h, idle 2 h`
+
+    def __str__(self) -> str:
+        """Return `maria: train.py, 59.6 GiB, for 3 h, idle 2 h`."""
+        names = f"{self.who}: {self.what}" if self.what else self.who
+        return ", ".join(filter(None, (names, self.memory, self.since)))
+
+
 class Claim(NamedTuple):
     """Another process's claim on a device. A claim blocks nobody.
 
@@ -120,18 +135,21 @@ class Claim(NamedTuple):
     container: str = ""
     is_parked: bool = False
 
-    def __str__(self) -> str:
-        """Return `claimed by maria: train.ipynb, since 14:02`. For this user's: `claimed by you: …`."""
-        what = f" in {self.container}" if self.container else ""
-        what += f": {self.notebook}" if self.notebook else ""
-        how = f"claimed by {'you' if self.is_same_user else self.owner}{what},"
+    @property
+    def used_by(self) -> UsedBy:
+        """`claimed by maria: train.ipynb, since 14:02`. For this user's: `claimed by you: …`."""
+        place, what = f" in {self.container}" if self.container else "", self.notebook
+        who = f"claimed by {'you' if self.is_same_user else self.owner}{place}"
         if self.waits:
-            waiter = (
-                f"your {self.notebook or 'other process'}" if self.is_same_user else f"{self.owner}{what}"
-            )
-            how = f"kept for {waiter}, waiting"
-        idle = f", {text}" if (text := idle_text(self.idle)) else ""
-        return printable(f"{how} since {since_text(self.since)}{idle}{', parked' * self.is_parked}")
+            who = f"kept for {self.owner}{place}"
+            if self.is_same_user:
+                who, what = f"kept for your {what or 'other process'}", ""
+        since = f"{'waiting ' * self.waits}since {since_text(self.since)}"
+        facts = since, idle_text(self.idle), "parked" * self.is_parked
+        return UsedBy(printable(who), printable(what), since=", ".join(filter(None, facts)))
+
+    def __str__(self) -> str:
+        return str(self.used_by)
 
 
 def idle_text(idle: int | Unknown) -> str:

@@ -22,6 +22,7 @@ from gpu_magic.devices.model import (
     GpuProcess,
     JupyterKernel,
     Unknown,
+    UsedBy,
     idle_text,
 )
 from gpu_magic.text import age_text, bytes_text, printable, shortened
@@ -626,17 +627,15 @@ class ProcessNames:
         paths = {path for process in processes if (path := process.notebook or process.folder)}
         self._paths = {path: _shortest(path, paths) for path in paths}
 
-    def line(self, process: GpuProcess) -> str:
+    def line(self, process: GpuProcess) -> UsedBy:
         """Return `maria: train.py, 59.6 GiB, for 3 h, idle 2 h`. For this user's processes: `you: …`."""
         is_here = process.is_this_process is True
         owner = "this kernel" if is_here else "you" if process.is_same_user is True else process.owner
         memory = "?" if process.memory is UNKNOWN else bytes_text(process.memory)
-        facts = [self.name(process), memory]
-        if process.age is not UNKNOWN and not is_here:
-            facts.append(f"for {age_text(process.age)}")
-        if not is_here and (idle := idle_text(process.idle)):
-            facts.append(idle)
-        return printable(f"{'owner unknown' if owner is UNKNOWN else owner}: {', '.join(facts)}")
+        who = "owner unknown" if owner is UNKNOWN else printable(owner)
+        age = "" if process.age is UNKNOWN else f"for {age_text(process.age)}"
+        since = "" if is_here else ", ".join(filter(None, (age, idle_text(process.idle))))
+        return UsedBy(who, printable(self.name(process)), memory, since)
 
     def name(self, process: GpuProcess) -> str:
         """Return `train.ipynb` for a kernel, else `train.py`, or `process 4711` if the name is unknown.

@@ -28,7 +28,7 @@ def _free_text(plan: Plan) -> str:
     gpu = physical(plan.device, plan.machine)
     processes = () if gpu is None or gpu.status.processes is UNKNOWN else gpu.status.processes
     names = ProcessNames(processes)
-    others = [names.line(one) for one in processes if one.is_this_process is not True]
+    others = [str(names.line(one)) for one in processes if one.is_this_process is not True]
     who = f" ({'; '.join(others)})" if others else ""
     return f"{size_text(plan.free or 0)} are free{who}"
 

@@ -6,11 +6,10 @@ and have no control characters in text.
 
 from __future__ import annotations
 
-import html
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown
+from gpu_magic.devices.model import UNKNOWN, Device, Gpu, Unknown, UsedBy
 from gpu_magic.devices.problems import Cause
 from gpu_magic.devices.processes import ProcessNames, name_text
 from gpu_magic.process.environment import KERNELS
@@ -22,6 +21,7 @@ from gpu_magic.text import (
     GIB,
     TIB,
     bytes_text,
+    escaped,
     html_bar,
     html_block,
     printable,
@@ -44,6 +44,14 @@ _NOT_VISIBLE = "not visible"
 _NOT_GIVEN = "not given"  # outside the CUDA_VISIBLE_DEVICES that the kernel was started with
 _ALL = ": all GPUs"
 _SIMULATED = "GPU_MAGIC_SIMULATE=8xA100-80GB"
+# In a narrow output, "Used by" is below the other columns.
+_USERS = (
+    "<style>.gm-gpus.gm-gpus.gm-gpus{& .gm-by{overflow-wrap:anywhere}"
+    "& .gm-by div{padding-left:1em;text-indent:-1em}"
+    "@container(width<560px){display:grid;grid-template-columns:repeat(4,auto);"
+    "& :is(thead,tbody,tr){display:contents}& .gm-by{grid-column:1/-1}& td.gm-by{padding:0 8px 8px 32px}"
+    "}}</style>"
+)
 _LONGEST_MASK = 400  # characters: eight UUIDs and more
 
 # The usage of a device: free, in use by others, in use only by this kernel, unknown, or the device cannot be
@@ -70,7 +78,7 @@ class Row(NamedTuple):
         str  # nvidia-smi's number of a GPU. For a MIG instance, the branch of a tree and its number: `├ 2:1`
     )
     name: str  # of the product
-    users: tuple[str, ...]  # the processes on it, a line each. Without any, the reason
+    users: tuple[UsedBy, ...]  # the processes on it. Without any, the reason
     usage: Usage
     visible_as: str  # its name in frameworks here, or that it is not visible; empty if split by MIG
     ordinal: int | Unknown | None = None  # the i of its `cuda:i` in this process; None: not visible
@@ -112,59 +120,60 @@ def _row(device: Device, label: str, name: str, snapshot: Snapshot, names: Proce
     ordinal = None if is_split else snapshot.ordinal(device)
     visible_as = "" if is_split else _visible_as(device, ordinal, snapshot.given)
     if isinstance(device, Gpu) and device.problem:
-        return Row(device, label, name, (str(device.problem),), "problem", visible_as, ordinal)
+        return Row(device, label, name, (UsedBy(str(device.problem)),), "problem", visible_as, ordinal)
     users, usage = _users(device, names)
-    launched = tuple(str(claim) for name, claim in snapshot.launched if name == device.identity)
+    launched = tuple(claim.used_by for name, claim in snapshot.launched if name == device.identity)
     if launched and usage == "free":  # a launched command that does not use it yet
         users, usage = launched, "mine"
     if usage == "free" and device.identity in snapshot.claimed:
         who = "kernel" if snapshot.program in KERNELS else "process"
-        users, usage = (f"claimed by this {who}",), "mine"
+        users, usage = (UsedBy(f"claimed by this {who}"),), "mine"
     texts, shares = memory_texts(device.status.memory_used, device.memory_total), _shares(device)
     return Row(device, label, name, users, usage, visible_as, ordinal, *texts, shares)
 
 
-def _users(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]:
+def _users(device: Device, names: ProcessNames) -> tuple[tuple[UsedBy, ...], Usage]:
     """Return who uses or has claimed a device, a line each, and its usage."""
     status = device.status
     if isinstance(device, Gpu) and device.is_split:
-        return (("split by MIG" if device.mig else "split by MIG, no instance made",), "unknown")
+        return (UsedBy("split by MIG" if device.mig else "split by MIG, no instance made"),), "unknown"
     lines, usage = _users_by_figures(device, names)
     named = () if status.users is UNKNOWN else tuple(one.pid for one in status.users if one.is_seen)
     # The lines of processes already show idle times.
-    claims = tuple(str(one._replace(idle=UNKNOWN) if one.pid in named else one) for one in status.claims)
+    claims = tuple((one._replace(idle=UNKNOWN) if one.pid in named else one).used_by for one in status.claims)
     can_use = not isinstance(device, Gpu) or not (device.is_prohibited or device.is_taken is not False)
     if status.is_parked and can_use:
-        claims = tuple(f"{claim}: free to use" for claim in claims)
+        claims = tuple(claim._replace(since=f"{claim.since}: free to use") for claim in claims)
     if claims and usage == "free":  # a claimed device is not free
         lines, usage = claims, "busy"
     else:
         lines = (*lines, *claims)
     if isinstance(device, Gpu) and device.is_prohibited:
         there = lines if usage in ("busy", "mine") else ()
-        return (*there, "no process can use it (Prohibited)"), "unknown"
+        return (*there, UsedBy("no process can use it (Prohibited)")), "unknown"
     if isinstance(device, Gpu) and device.is_exclusive:
         or_by_mps = ", or several by MPS" if status.mps_servers else ""
-        lines = (*lines, f"one process at a time{or_by_mps} (Exclusive_Process)")
+        lines = (*lines, UsedBy(f"one process at a time{or_by_mps} (Exclusive_Process)"))
     return lines, usage
 
 
-def _users_by_figures(device: Device, names: ProcessNames) -> tuple[tuple[str, ...], Usage]:
-    """Return the lines and the usage that memory, utilization and processes show."""
-    users, lines = device.status.users, list[str]()
+def _users_by_figures(device: Device, names: ProcessNames) -> tuple[tuple[UsedBy, ...], Usage]:
+    """Return who uses a device and its usage, as memory, utilization and processes show."""
+    users, lines = device.status.users, list[UsedBy]()
     usage: Usage = "unknown"
     if users is not UNKNOWN and users:
         lines = list(map(names.line, users))
         usage = "mine" if device.status.used_only_by_us is True else "busy"
     elif device.is_busy is True:
-        lines, usage = ["in use (owner unknown)"], "busy"
+        lines, usage = [UsedBy("in use (owner unknown)")], "busy"
     elif device.is_busy is False:
-        lines, usage = ["free"], "free"
+        lines, usage = [UsedBy("free")], "free"
     else:
-        lines = [_UNKNOWN if users is UNKNOWN else "no process"]
+        lines = [UsedBy(_UNKNOWN if users is UNKNOWN else "no process")]
     for server in device.status.mps_servers:
+        name = _UNKNOWN if server.name is UNKNOWN else server.name
         memory = _UNKNOWN if server.memory is UNKNOWN else bytes_text(server.memory)
-        lines.append(f"MPS server: {server.name}, {memory}")
+        lines.append(UsedBy("MPS server", name, memory))
     return tuple(lines), usage
 
 
@@ -233,7 +242,12 @@ _COLUMNS = (
         lambda row: row.visible_as,
         color=lambda row: "gm-blue" if row.is_visible else "gm-soft",
     ),
-    _Column("Used by", lambda row: "\n".join(row.users), color=lambda row: _COLORS[row.usage]),
+    _Column(
+        "Used by",
+        lambda row: "\n".join(map(str, row.users)),
+        css="gm-by",
+        color=lambda row: _COLORS[row.usage],
+    ),
 )
 
 
@@ -256,12 +270,13 @@ def as_html(snapshot: Snapshot) -> str:
     head = "".join(f"<th{_class(column)}>{column.heading}</th>" for column in columns)
     lines = ("".join(_cell(row, column) for column in columns) for row in found)
     body = "".join(f"<tr>{line}</tr>" for line in lines)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if found else ""
+    rows_of = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    table = f"{_USERS}<table class='gm-gpus'>{rows_of}</table>" if found else ""
     facts = "".join(
-        f"<tr><th class='gm-soft'>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
+        f"<tr><th class='gm-soft'>{escaped(name)}</th><td>{escaped(text)}</td></tr>"
         for name, text in _facts(snapshot)
     )
-    table += f"<table><tbody>{facts}</tbody></table>"
+    table += f"<table style='overflow-wrap:anywhere'><tbody>{facts}</tbody></table>"
     return html_block(_title(snapshot), table, _notes(snapshot))
 
 
@@ -299,7 +314,8 @@ def _columns(snapshot: Snapshot) -> Sequence[_Column]:
 
 
 def _cell(row: Row, column: _Column) -> str:
-    text = html.escape(column.text(row)).replace("\n", "<br>")
+    first, *more = map(escaped, column.text(row).split("\n"))
+    text = "".join(f"<div>{line}</div>" for line in (first, *more)) if more else first
     bar = html_bar(row.shares.used) if column.has_bar and text else ""
     return f"<td{_class(column, column.color(row))}{bar}>{text}</td>"
 

@@ -172,7 +172,7 @@ class ProcessList {
     this.list.hidden = !found.size;
     // Without processes, the note says why: the GPU is free or lost, or its users are unknown.
     const isNone = isListed && row.usage === "free";
-    setText(this.note, found.size || isListed === undefined ? "" : isNone ? "none" : row.users.join("\n"));
+    setText(this.note, found.size || isListed === undefined ? "" : isNone ? "none" : row.users.map(userText).join("\n"));
   }
 }
 
@@ -197,7 +197,7 @@ class ProcessView {
     setAttribute(this.title, "title", title);
     setText(this.memory, memory);
     const number = title.endsWith(` ${pid}`) ? "" : `PID ${pid}`;
-    const facts = [owner, number, age && `for ${age}`, folder && `in ${folder}`, notebook && `from ${notebook}`];
+    const facts = [owner, number, age && `for\u00a0${age}`, folder && `in ${folder}`, notebook && `from ${notebook}`];
     setText(this.mark, whose && `${whose} · `);
     setText(this.about, facts.filter(Boolean).join(" · "));
     this.button.hidden = !step;

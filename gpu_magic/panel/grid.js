@@ -303,11 +303,12 @@ class RowView {
   showUsers(users, most) {
     const shown = users.length > most ? Math.max(1, most - 1) : users.length;
     const surplus = users.length - shown;
-    const lines = users.map((line, index) => {
-      const classes = [line.startsWith("this kernel: ") && "gm-own", index >= shown && "gm-surplus"];
+    const lines = users.map((user, index) => {
+      const classes = [user[0] === "this kernel" && "gm-own", index >= shown && "gm-surplus"];
       const element = make("span", classes.filter(Boolean).join(" "));
-      const [, who, time = ""] = /^(.*?)(, for .*)?$/.exec(line); // the first part is cut off if the line is too long
-      element.append(make("i", "gm-who", {}, who), make("i", "gm-for", {}, time));
+      // A name that is written from right to left is cut off at its end, too.
+      for (const [name, text] of userParts(user))
+        element.append(make("i", `gm-${name}`, name === "who" ? { dir: "auto" } : {}, text));
       return element;
     });
     if (surplus) lines.push(make("span", "gm-more", { "aria-hidden": "true", "data-more": `+${surplus} more` }));
@@ -315,7 +316,9 @@ class RowView {
       lines.length === this.parts.users.children.length &&
       lines.every((line, index) => line.isEqualNode(this.parts.users.children[index]));
     if (!isThere) this.parts.users.replaceChildren(...lines);
-    setAttribute(this.parts.users, "title", users.join("\n"));
+    const text = users.map(userText).join("\n");
+    setAttribute(this.parts.users, "title", text);
+    setAttribute(this.parts.users, "aria-label", `used by ${text}`); // the parts of a line alone are read with gaps
   }
 }
 

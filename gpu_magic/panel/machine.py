@@ -27,7 +27,7 @@ from gpu_magic.process.parked import parked
 from gpu_magic.process.session import current
 from gpu_magic.process.visible import in_force
 from gpu_magic.processes.processes import next_step
-from gpu_magic.text import GIB, age_text, bytes_text, end_of_path, printable, shortened, size_text
+from gpu_magic.text import GIB, age_text, bytes_text, end_of_path, page_text, printable, shortened, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,18 +54,19 @@ def serialize(snapshot: Snapshot) -> tuple[dict[str, Any], list[dict[str, Any]]]
         "host": printable(socket.gethostname()),
         "driver": printable(f"driver {snapshot.driver_version}") if is_known else "",
         "simulated": printable(snapshot.simulated),  # the profile of a simulated machine
-        "problem": problem_text(snapshot) or str(snapshot.limitation or ""),  # why no GPU can be read
+        # Why no GPU can be read.
+        "problem": page_text(problem_text(snapshot) or str(snapshot.limitation or "")),
         "cuda_state": snapshot.guard.state.value,  # see `process.drivers.State`
-        "cuda_text": snapshot.guard.sentence,  # `cuda_state` as a sentence
+        "cuda_text": page_text(snapshot.guard.sentence),  # `cuda_state` as a sentence
         "runtime": snapshot.guard.runtime,  # "CUDA" or "ROCm"
         "notes": [
-            *map(str, snapshot.notes),
+            *(page_text(str(note)) for note in snapshot.notes),
             *([str(snapshot.others)] if snapshot.others else []),
             *_notes_on_ipykernel(),
         ],  # on CUDA_VISIBLE_DEVICES, for example
         # What other code has set in place of the choice, which the chip also shows; empty: the choice stands.
         "replaced": "".join(str(note) for note in snapshot.notes if note.flaw is Flaw.REPLACED),
-        "allotted": given.text,  # "allotted by Slurm job 123: GPUs 2, 5"
+        "allotted": page_text(given.text),  # "allotted by Slurm job 123: GPUs 2, 5"
         "launch_devices": _keys(_launch_devices(snapshot)),  # what "reset" chooses, if known
         "hides_devices": snapshot.visible is not UNKNOWN and not all(row.is_visible for row in shown),
         "memory_options": session.memory_options,  # of the latest choice: " --growth"
@@ -123,7 +124,7 @@ def _row(row: Row, given: Given) -> dict[str, Any]:
         "utilization": _figure(row.utilization),
         "temperature": _figure(row.temperature),
         "power": _figure(row.power),
-        "users": list(row.users),  # a line for each user, or a note
+        "users": [list(map(page_text, user)) for user in row.users],  # see `UsedBy`
         "usage": row.usage,  # free, busy, mine, unknown, problem
         "visible_as": row.visible_as,  # in this process: "cuda:0", "not visible", "not given", or empty
         "is_held": bool(held_by(device)),  # whether another process uses or has claimed it
@@ -201,13 +202,13 @@ def _process(process: GpuProcess) -> dict[str, Any]:
         # This distinguishes it from a later process with the same PID.
         "started": None if process.started is UNKNOWN else process.started,
         # The notebook of one of the user's own kernels, else the script or the program.
-        "title": shortened(file, _LONGEST_PATH) or printable(program_text(process)),
+        "title": page_text(shortened(file, _LONGEST_PATH) or printable(program_text(process))),
         "folder": _path_text(folder or process.folder),  # of that notebook, or of a kernel without one
         # The notebook that started another of the user's own programs.
         "notebook": "" if process.is_kernel else _path_text(process.notebook),
         "whose": whose if process.is_this_process is True else "",
-        "owner": "" if process.owner is UNKNOWN else printable(process.owner),
-        "age": ", ".join(filter(None, (age, idle_text(process.idle)))),
+        "owner": "" if process.owner is UNKNOWN else page_text(printable(process.owner)),
+        "age": page_text(", ".join(filter(None, (age, idle_text(process.idle))))),
         "memory": "" if process.memory is UNKNOWN else bytes_text(process.memory),
         "step": next_step(process),  # the next step to end it
     }
@@ -217,7 +218,7 @@ def _path_text(path: str) -> str:
     """Return a path with `~` for the home folder, and only the end of a long path."""
     home = str(Path.home())
     text = f"~{path.removeprefix(home)}" if f"{path}/".startswith(f"{home}/") else path
-    return end_of_path(text, _LONGEST_PATH)
+    return page_text(end_of_path(text, _LONGEST_PATH))
 
 
 def find_variables(shell: Any) -> dict[str, dict[str, Any]]:

@@ -29,6 +29,7 @@ from gpu_magic.process.session import current
 from gpu_magic.process.view import Snapshot
 from gpu_magic.processes.processes import send
 from gpu_magic.restart import restart
+from gpu_magic.text import page_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -222,8 +223,12 @@ class PanelState:
                 "second": self._history.second,  # of the latest reading, on a monotonic clock
                 "header": self._header,  # see `machine.py` for the header and the rows
                 "rows": self._rows,
-                "said": self._said,  # the text in all panels: its number, text, kind and warning lines
-                "waiting": self.choosing.waiting,
+                "said": {  # the text in all panels: its number, text, kind and warning lines
+                    **self._said,
+                    "text": page_text(self._said["text"]),
+                    "warnings": list(map(page_text, self._said["warnings"])),
+                },
+                "waiting": page_text(self.choosing.waiting),
                 "is_busy": self.idle.is_busy,  # whether a cell runs
                 "is_paused": self._is_paused,
                 "is_restarting": self._is_restarting,

@@ -18,6 +18,22 @@ const GONE = [
 ];
 const SILENT = "The kernel does not answer. If this message stays, restart the kernel.";
 
+// Who uses a device (`UsedBy` of devices/model.py) in parts of a line. Together they are its text.
+function userParts([who, what, held, since]) {
+  const parts = [
+    ["who", who],
+    ["what", what && `: ${what}`],
+    ["held", held && ` ${held}`],
+    ["since", since && ` ${since}`],
+  ].filter(([, text]) => text);
+  return parts.map(([name, text], index) => [name, parts[index + 1]?.[1].startsWith(" ") ? `${text},` : text]);
+}
+
+const userText = (user) =>
+  userParts(user)
+    .map(([, text]) => text)
+    .join("");
+
 class Store {
   constructor(model) {
     this.model = model;
@@ -258,10 +274,10 @@ class Store {
   // Who uses or has claimed the clicked devices.
   get warning() {
     const name = ({ key, parent }) => (parent ? key : `GPU ${key}`);
-    const isUsed = (users) => users.some((user) => !user.startsWith("claimed by "));
+    const isUsed = (users) => users.some(([, , memory]) => memory); // else they say so
     const busy = this.marked.map((key) => this.rows[key]).filter((row) => row.usage === "busy");
     return busy
-      .map((row) => `${name(row)} is ${isUsed(row.users) ? "in use. " : ""}${row.users.join("; ")}`)
+      .map((row) => `${name(row)} is ${isUsed(row.users) ? "in use. " : ""}${row.users.map(userText).join("; ")}`)
       .join("\n");
   }
 

@@ -25,6 +25,7 @@ from gpu_magic.errors import SimulationError
 from gpu_magic.gpus.table import rows
 from gpu_magic.interrupts import in_background
 from gpu_magic.process.view import Snapshot
+from gpu_magic.text import page_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -133,7 +134,7 @@ class Reading:
                 "utilization": _known(row.utilization),
                 "is_free": row.device.is_free,
                 "is_split": getattr(row.device, "is_split", False),
-                "users": list(row.users),
+                "users": [page_text(str(user)) for user in row.users],
                 "kernels": {
                     kernels[pid].id: {**uses, "idle": _known(idle.get((pid, True), UNKNOWN))}
                     for pid, uses in _kernels_on(row.device, kernels)

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-import gpu_magic
-from gpu_magic.testing import simulate
 from tests.browser.standalone import busy, detail_of, fill, open_rows, row_of, state_of, tell
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
     from tests.browser.standalone import BarePages
 
@@ -338,19 +336,3 @@ def test_no_gpu_is_one_text_without_headings_and_buttons(bare: BarePages) -> Non
     page = bare(state_of("1xA100-80GB", lambda machine: machine.gpus.clear()))
     assert "has no GPU" in page.locator(".gm-empty").inner_text()
     assert page.locator(".gm-headings, .gm-panel button").locator("visible=true").count() == 0
-
-
-def test_the_table_of_gpus_needs_no_scrolling_sideways(chromium: Browser) -> None:
-    with simulate("8xA100-80GB", seed=7) as machine:
-        machine.populate()
-        table = gpu_magic.gpus()._repr_html_()
-    page = chromium.new_page()
-    page.set_content(f"<!doctype html>{table}")
-    block = page.locator(".gpu-magic")
-    for width in (420, 760, 1100):
-        page.set_viewport_size({"width": width, "height": 900})
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert block.evaluate("one => one.scrollWidth <= one.clientWidth")
-        for text in ("In this process", "Used by", "maria: train.py, 12.7 GiB, for 2 h"):
-            expect(block.get_by_text(text)).to_be_visible()
-    page.close()

@@ -229,9 +229,8 @@ def test_a_claim_from_a_container_speaks_for_itself_unless_a_process_works() -> 
 def test_it_is_shown_from_ten_minutes_on(idle: int | Unknown, text: str) -> None:
     assert idle_text(idle) == text
     end = f", {text}" if text else ""
-    assert ProcessNames([]).line(TRAIN._replace(age=10 * HOUR, idle=idle)) == (
-        f"tom: train.py, 21.0 GiB, for 10 h{end}"
-    )
+    line = ProcessNames([]).line(TRAIN._replace(age=10 * HOUR, idle=idle))
+    assert str(line) == f"tom: train.py, 21.0 GiB, for 10 h{end}"
     assert str(claimed(idle)[0]).partition(", since ")[2].partition(",")[2] == end[1:]
 
 

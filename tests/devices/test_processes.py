@@ -28,6 +28,7 @@ from gpu_magic.devices.processes import (
     starter_has_ended,
 )
 from gpu_magic.testing import simulate
+from gpu_magic.text import escaped
 from tests.conftest import LIMIT
 from tests.machine import IN_CONTAINER
 from tests.processes import WAITS, another_users, needs_root, running, running_again, sees_processes, until
@@ -475,7 +476,7 @@ def test_the_table_calls_kernels_of_ones_own_by_their_notebooks(
         gpus = gpu_magic.gpus()
         rows = repr(gpus).split("\n\n")[0].split("\n")[2:]
         assert [line.rpartition("  ")[2] for line in rows if not line.endswith("free")] == shown
-        assert all(line.replace("<b>", "&lt;b&gt;") in gpus._repr_html_() for line in shown)
+        assert all(escaped(line) in gpus._repr_html_() for line in shown)
         if len(shown) == 1:
             assert f"GPU 0 is in use by {shown[0]}" in repr(gpu_magic.choose("0"))
             # What `auto` tells of others has no name and no notebook.
@@ -497,6 +498,6 @@ def test_notebooks_are_told_apart(paths: list[str]) -> None:
 @given(st.text(min_size=1, max_size=90))
 def test_hostile_notebooks_stay_one_line(notebook: str) -> None:
     process = GpuProcess(7, "ipykernel", "maria", UNKNOWN, is_same_user=True, notebook=notebook)
-    line = ProcessNames([process]).line(process)
+    line = str(ProcessNames([process]).line(process))
     assert line.isprintable()
     assert len(line) < 60

@@ -72,7 +72,7 @@ class Pages:
 
     @property
     def said(self) -> str:
-        return str(self.kernel.state()["said"]["text"])
+        return str(self.kernel.state()["said"]["text"]).replace("\u00a0", " ")  # see `page_text`
 
     @property
     def waiting(self) -> str:
@@ -150,11 +150,12 @@ def test_what_is_chosen_is_said_until_something_else_is(pages: Pages) -> None:
     mapped, also_mapped, warning = said.split("\n")
     assert [mapped[:14], also_mapped[:14]] == ["cuda:0 = GPU 2", "cuda:1 = GPU 3"]
     assert warning.startswith("GPU 2 is in use by ")
-    assert (pages.state["said"]["kind"], pages.state["said"]["warnings"]) == ("done", [warning])
+    told = pages.state["said"]
+    assert (told["kind"], told["text"].split("\n")[2:]) == ("done", told["warnings"])
     assert mask() == "2,3"
     pages.look("hidden")
     pages.look()  # a page that comes later
-    assert pages.state["said"]["text"] == said  # and a reading of what it has done is no news
+    assert pages.said == said  # and a reading of what it has done is no news
     gpu_magic.choose("1")
     state = pages.state
     assert (state["said"]["text"], state["rows"][1]["visible_as"]) == ("", "cuda:0")
@@ -268,7 +269,7 @@ def test_a_row_has_all_that_is_shown_of_a_device(pages: Pages) -> None:
         "total_gib": 80.0,
         "used": 10.5,
         "shares": [0, 125, 131],
-        "users": ["maria: train.py, 10.0 GiB"],
+        "users": [["maria", "train.py", "10.0\u00a0GiB", ""]],
         "usage": "busy",
         "visible_as": "cuda:0",
         "is_held": True,

@@ -55,7 +55,7 @@ def test_it_says_what_the_table_says(reading: Reading) -> None:
         answer = reading.read({})
         assert answer["simulated"] == machine.profile
         first, second, split, part, _ = answer["gpus"]
-        assert first["users"] == ["maria: train.py, 20.0 GiB"]
+        assert first["users"] == ["maria: train.py, 20.0\u00a0GiB"]
         assert (first["label"], first["typed"], first["is_free"]) == ("GPU 0", "0", False)
         assert first["total"] == 80 << 30
         assert second["is_free"]
@@ -135,7 +135,7 @@ def test_a_kernel_has_the_name_that_its_notebook_has_at_the_server_now(reading: 
             "ipykernel", "maria", 2 << 30, pid=4711, is_same_user=True, notebook="work/old.ipynb"
         )
         answer = reading.read({4711: KERNEL._replace(notebook="work/new-jvsc-2f6a-99b1.ipynb")})
-    assert users(answer) == [["you: new.ipynb, 2.0 GiB, idle 8 h"]]
+    assert users(answer) == [["you: new.ipynb, 2.0\u00a0GiB, idle\u00a08\u00a0h"]]
 
 
 def test_in_a_container_a_process_with_a_kernel_s_number_is_not_the_kernel(reading: Reading) -> None:
