@@ -172,7 +172,10 @@ class ProcessList {
     this.list.hidden = !found.size;
     // Without processes, the note says why: the GPU is free or lost, or its users are unknown.
     const isNone = isListed && row.usage === "free";
-    setText(this.note, found.size || isListed === undefined ? "" : isNone ? "none" : row.users.map(userText).join("\n"));
+    setText(
+      this.note,
+      found.size || isListed === undefined ? "" : isNone ? "none" : row.users.map(userText).join("\n"),
+    );
   }
 }
 

@@ -306,9 +306,13 @@ class RowView {
     const lines = users.map((user, index) => {
       const classes = [user[0] === "this kernel" && "gm-own", index >= shown && "gm-surplus"];
       const element = make("span", classes.filter(Boolean).join(" "));
-      // A name that is written from right to left is cut off at its end, too.
-      for (const [name, text] of userParts(user))
-        element.append(make("i", `gm-${name}`, name === "who" ? { dir: "auto" } : {}, text));
+      const rest = make("i", "gm-rest");
+      for (const [name, text] of userParts(user)) {
+        // A name that is written from right to left is cut off at its end, too.
+        const part = make("i", `gm-${name}`, name === "who" ? { dir: "auto" } : {}, text);
+        (name === "held" || name === "since" ? rest : element).append(part);
+      }
+      if (rest.firstChild) element.append(rest);
       return element;
     });
     if (surplus) lines.push(make("span", "gm-more", { "aria-hidden": "true", "data-more": `+${surplus} more` }));

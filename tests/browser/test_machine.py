@@ -243,6 +243,8 @@ def test_many_gpus_and_hostile_names_fit_into_a_narrow_page(lab: Lab, look: dict
         },
     }
     gpus = [{"label": f"GPU {n}", "typed": str(n), **figures, **who} for n in range(16)]
+    for n, gpu in enumerate(gpus):
+        gpu["utilization"] = 100 if n % 2 else 7
     page.route(
         "**/gpu_magic/gpus*",
         lambda route: route.fulfill(json={"gpus": gpus, "simulated": MARKUP, "idle_from": 600}),
@@ -255,6 +257,15 @@ def test_many_gpus_and_hostile_names_fit_into_a_narrow_page(lab: Lab, look: dict
     expect(table.get_by_role("button", name="Shut down")).to_have_count(16)  # none for the notebook's own
     page.screenshot(path=PICTURES / f"machine-{next(iter(look.values()))}.png")
     assert table.evaluate("one => one.scrollWidth <= one.clientWidth")
+    # Whatever a GPU's figures are, its column is where those of the others are.
+    for width in (640, 1240, 2560):
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(table.locator("li")).to_have_count(16)
+        assert table.evaluate("one => one.scrollWidth <= one.clientWidth"), width
+        lefts = "all => all.map(one => Math.round(one.getBoundingClientRect().left))"
+        for part in ("name", "memory", "users") if width > 1000 else ("name", "users"):
+            assert len(set(table.locator(f".gm-machine-{part}").evaluate_all(lefts))) == 1, (width, part)
+    page.set_viewport_size({"width": 640, "height": 900})
     found = Axe().run(page, ".gm-machine").response["violations"]
     assert not found, found
     notebook.chip.focus()

@@ -71,6 +71,13 @@ def test_one_click_below_too_late(lab: Lab, app: str) -> None:
     cells = (LOAD, "%gpus 2,0", START_CUDA, f"{MASK}; ran = True", "%gpus 3")
     notebook = too_late(lab, *cells, app=app)
     notebook.page.screenshot(path=PICTURES / f"{app}-too-late.png")
+    view = notebook.page.viewport_size
+    notebook.page.set_viewport_size({"width": 480, "height": 900})
+    expect(again(notebook)).to_be_visible()
+    assert again(notebook).evaluate(  # its text is in lines where the page is narrow
+        "one => one.getBoundingClientRect().right <= one.closest('.jp-OutputArea-output').getBoundingClientRect().right + 1"
+    )
+    notebook.page.set_viewport_size(view)
     question = ask(notebook)
     expect(question.locator("p").first).to_have_text("Cell [2] changes:")
     expect(question.locator("del")).to_have_text("%gpus 2,0")
