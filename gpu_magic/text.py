@@ -109,7 +109,7 @@ def one_line(text: str) -> str:
 
 
 def wrapped(text: str, width: int) -> str:
-    """Return text in lines of at most `width` cells of a terminal, if possible. Lines that fit stay as they are.
+    """Return text in lines of at most `width` cells, if possible. Lines that fit stay as they are.
 
     A sentence that does not fit starts a line. What users copy stays on one line: a command, an option with
     its value, a long word.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 import sys
 import time
@@ -22,6 +21,7 @@ from gpu_magic.process.drivers import driver
 from gpu_magic.public import public
 from gpu_magic.text import (
     bytes_text,
+    escaped,
     html_bar,
     html_block,
     listed,
@@ -95,9 +95,9 @@ class Fit:
         body = ""
         for name, size in self.parts.items():
             bar = html_bar(size / max(self.peak, 1))
-            body += f"<tr><td>{html.escape(name)}</td><td class='gm-right'{bar}>{size_text(size)}</td></tr>"
+            body += f"<tr><td>{escaped(name)}</td><td class='gm-right'{bar}>{size_text(size)}</td></tr>"
         body += f"<tr><td><b>peak</b></td><td class='gm-right'>{size_text(self.peak)}</td></tr>"
-        verdict = f"<p><b>{html.escape(printable(self.verdict))}</b></p>"
+        verdict = f"<p><b>{escaped(printable(self.verdict))}</b></p>"
         return html_block("", f"<table><tbody>{body}</tbody></table>{verdict}", self.notes)
 
 

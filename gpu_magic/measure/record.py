@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.text import (
+    escaped,
     html_block,
     html_table,
     listed,
@@ -181,7 +181,7 @@ class CellUsage:
         return f"{times} · {lines[0]}" if len(lines) == 1 else "\n".join([times, *lines])
 
     def _repr_html_(self) -> str:
-        lines = "".join(f"<p>{html.escape(line)}</p>" for line in repr(self).split("\n"))
+        lines = "".join(f"<p>{escaped(line)}</p>" for line in repr(self).split("\n"))
         return html_block("", lines + "".join(map(self._chart, self.gpus)))
 
     def _name_of(self, gpu: GpuUsage) -> str:
@@ -203,14 +203,14 @@ class CellUsage:
         keys = [f"memory (area), up to {size_text(most)}"] * bool(most) + ["busy (line), of 100 %"] * bool(
             busy
         )
-        line = html.escape(self._line(gpu))
+        line = escaped(self._line(gpu))
         return (
             "<svg viewBox='0 0 360 48' style='width:360px;max-width:100%;margin:2px 8px;display:block;"
             f"border-bottom:1px solid #8884' role='img' aria-label='{line}'>"
             f"<polygon points='{_points([*ends[:1], *memory, *ends[1:]], most)}' class='gm-blue' "
             f"fill='currentColor' opacity='.4'/><polyline points='{_points(busy, 100)}' class='gm-amber' "
             "fill='none' stroke='currentColor'/>"
-            f"</svg><p class='gm-soft'>{html.escape(self._name_of(gpu))}, {time_text(self.wall)}: "
+            f"</svg><p class='gm-soft'>{escaped(self._name_of(gpu))}, {time_text(self.wall)}: "
             f"{', '.join(keys)}</p>"
         )
 
@@ -253,7 +253,7 @@ class History(list[CellUsage]):
 
     def _repr_html_(self) -> str:
         table = html_table(_HEADINGS, self._rows(), right=range(6)) if self else ""
-        return html_block("", f"{table}<p>{html.escape(self._total())}</p>")
+        return html_block("", f"{table}<p>{escaped(self._total())}</p>")
 
     def _rows(self) -> list[tuple[str, ...]]:
         rows: list[tuple[str, ...]] = []

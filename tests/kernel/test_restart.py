@@ -99,11 +99,11 @@ def test_a_restart_that_is_only_tried_saves_nothing(kernel: Kernel) -> None:
     kernel.run(f"%gpus 2\n{START_CUDA}; before = 1\nfrom gpu_magic.restart.saved import saved_choice_file")
     would = "Dry run: would restart the kernel. Variables would be lost.\n"
     # A user who types this already knows the way of "Too late".
-    assert kernel.run("%gpus 3,0 --restart --dry-run --strict").stdout == (
+    assert kernel.run("%gpus 3,0 --restart --dry-run --strict").said == (
         "cuda:0 = GPU 3 (NVIDIA A100-SXM4-80GB, 79 GiB free)\ncuda:1 = GPU 0 (NVIDIA A100-SXM4-80GB, 79 GiB free)\n"
         f"{would}"
     )
-    assert kernel.run("%gpus reset --restart --dry-run").stdout == would
+    assert kernel.run("%gpus reset --restart --dry-run").said == would
     assert kernel.run("before, saved_choice_file().exists()").text == "(1, False)"
 
 
