@@ -539,7 +539,7 @@ def test_a_simulation_that_is_described_wrongly(
     monkeypatch.setenv("GPU_MAGIC_SIMULATE", "1xT4")
     cell = typed("%%gpu_time\n%env GPU_MAGIC_SIMULATE=bogus\n42")
     assert cell.value == 42
-    assert "The cell was not measured: 'bogus' is not a machine" in cell.text
+    assert "The cell was not measured: GPU_MAGIC_SIMULATE: 'bogus' is not a machine" in cell.text
     cell = typed("%%gpu_time\nx = 1")
     assert "The cell did not run." in cell.text
     assert "x" not in shell.user_ns
