@@ -46,7 +46,10 @@ GIB = 1 << 30
 def python(*arguments: str, **variables: str) -> Iterator[int]:
     """Run Python with these arguments, once it has printed something."""
     with subprocess.Popen(
-        [sys.executable, *arguments], stdout=subprocess.PIPE, env=os.environ | variables
+        [sys.executable, *arguments],
+        stdin=subprocess.PIPE,  # that of the tests can be at its end
+        stdout=subprocess.PIPE,
+        env=os.environ | variables,
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()

@@ -41,7 +41,7 @@ class Reply:
     stderr: str = ""
     text: str = ""
     said: str = ""  # what it has printed, without errors, and shown as text, in order
-    html: str = ""
+    html: str = ""  # with spaces in place of those that keep a figure with its unit
     updated: str = ""  # the latest text of an output that was brought up to date
     errors: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
@@ -110,7 +110,7 @@ class Kernel:
                 reply.text += content["data"].get("text/plain", "")
                 self.heard += content["data"].get("text/plain", "")
                 reply.said += f"{content['data'].get('text/plain', '')}\n"
-                reply.html += content["data"].get("text/html", "")
+                reply.html += content["data"].get("text/html", "").replace("\u00a0", " ")
                 reply.metadata = content["metadata"]
             elif message["msg_type"] == "update_display_data":
                 reply.updated = content["data"].get("text/plain", "")

