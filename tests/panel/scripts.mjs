@@ -53,9 +53,6 @@ export function makeKernel() {
     createComm(target, commId) {
       const comm = { target, commId, sent: [], isDisposed: false };
       comm.send = (message) => comm.sent.push(message);
-      comm.dispose = () => {
-        comm.isDisposed = true;
-      };
       comms.push(comm);
       return comm;
     },

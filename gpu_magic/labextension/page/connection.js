@@ -77,9 +77,9 @@ export class Connection {
   static share(kernel, id) {
     const known = comms.get(kernel);
     if (known && known.comm.commId === id && !known.comm.isDisposed) return known;
-    // Otherwise, after a restart it was not told of, JupyterLab 4.6 would send to the old kernel's subshell.
-    known?.comm.dispose();
-    const shared = { comm: kernel.createComm(COMM, id), hearers: new Set() };
+    // JupyterLab keeps a subshell for each target. It keeps it even after a restart that it was not told of, and would
+    // send to the old process. No message has this comm's target, so the comm has one that differs in each process.
+    const shared = { comm: kernel.createComm(id, id), hearers: new Set() };
     shared.comm.onMsg = ({ content }) => {
       for (const hear of [...shared.hearers]) hear(content.data);
     };
