@@ -53,14 +53,19 @@ def pages() -> Pages:
 
 
 def hear_every_page(comm: Any) -> None:
-    """Route a comm's messages to the subshell that their page names.
+    """Route a comm's messages to the subshell that their page names. If it has ended, to the main thread.
 
     ipykernel 7.4 routes them to the subshell that was last active when the comm sent a message, even if it
     belongs to another page. When that subshell has ended with its page, the messages of all pages are lost.
+    After a restart that JupyterLab did not request, it names the subshell of the earlier process.
     """
+
+    def route(_data: object, subshell: str | None) -> str | None:
+        return subshell if subshell in comm.kernel.shell_channel_thread.manager.list_subshell() else None
+
     name = "ipykernel.comm:BaseComm._reply_subshell_for"  # there is no public switch
     if has_private(comm, name):
-        setattr(comm, name.rpartition(".")[2], None)
+        setattr(comm, name.rpartition(".")[2], route)
 
 
 class FrontEnd(NamedTuple):
