@@ -31,10 +31,7 @@ PRIVATE = {
     "torch._C:_pop_torch_function_stack": ("2.8 to 2.13", _BARE),
     "torch._C:_push_on_torch_function_stack": ("2.8 to 2.13", _BARE),
     "torch:_GLOBAL_DEVICE_CONTEXT": ("2.8 to 2.13", _BARE),
-    "torch.cuda:_lazy_call": (
-        "2.13",
-        "--memory-limit limits PyTorch only once CUDA has started, and each block starts CUDA",
-    ),
+    "torch.cuda:_lazy_call": ("2.13", "--memory-limit limits PyTorch only once CUDA has started"),
     "torch:Tensor._indices": ("2.13", "memory of a sparse tensor is found only if it is coalesced"),
     "torch:Tensor._values": ("2.13", "memory of a sparse tensor is found only if it is coalesced"),
     "torch._subclasses.fake_tensor:FakeTensorMode": ("2.13", _NO_STEP),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import PlacementWarning, warn_once
 from gpu_magic.frameworks.base import Framework, Holding, MemoryPool, OutOfMemory, wanted_in
-from gpu_magic.frameworks.private import private, private_of, required
+from gpu_magic.frameworks.private import private, private_of
 from gpu_magic.frameworks.target import LogicalDevice
 from gpu_magic.frameworks.torch_objects import device_switch, execution_devices, inner_tensors
 from gpu_magic.text import listed, with_article
@@ -97,13 +96,8 @@ class PyTorch(Framework):
         why = self.problem(device)
         if why and modes:
             return modes.RefusingMode(f"This cannot run on {device}: {why}.")  # type: ignore[no-any-return]
-        mode: AbstractContextManager[Any] = (modes.DeviceMode if modes else sys.modules["torch"].device)(name)
-        if why or name == "cpu":
-            return mode
-        has_started = (
-            self.has_gpu() or not name.startswith("cuda") or private("torch.cuda:_lazy_call") is None
-        )
-        return _Current(mode, is_late=not (has_started or is_used()))
+        mode = (modes.DeviceMode if modes else sys.modules["torch"].device)(name)
+        return mode if why or name == "cpu" else _Current(mode)
 
     @cached_property
     def _modes(self) -> Any:
@@ -318,64 +312,28 @@ class PyTorch(Framework):
 
 
 class _Current:
-    """Makes a mode's device the current device (`"cuda"` without an index), and enters the mode.
+    """Makes a mode's device the current device (`"cuda"` without an index), and enters the mode."""
 
-    PyTorch starts CUDA to do that. With `is_late`, it waits until the block starts CUDA, in its thread.
-    """
-
-    def __init__(self, mode: Any, *, is_late: bool) -> None:
+    def __init__(self, mode: Any) -> None:
         device = getattr(mode, "device", mode)  # without `torch_modes`, the mode is a torch.device
         self._switch, self._mode, self._follows_tasks = device_switch(device), mode, device is not mode
-        self._is_late, self._is_switched, self.thread = is_late, False, threading.get_ident()
 
     def __enter__(self) -> None:
-        if self._is_late:
-            _late.append(self)
-            _hear_of_start()
-        else:
-            self.switch()
-        try:
-            self._mode.__enter__()
-        except BaseException:
-            self._leave(None, None, None)
-            raise
-
-    def switch(self) -> None:
-        if self._is_switched:  # PyTorch tries again to start CUDA
-            return
         if self._follows_tasks:
             index = sys.modules["torch"].accelerator.current_device_index()
             self._mode.current_before = sys.modules["torch"].device(self._mode.device.type, index)
         self._switch.__enter__()
-        self._is_switched = True
+        try:
+            self._mode.__enter__()
+        except BaseException:
+            self._switch.__exit__(None, None, None)
+            raise
 
     def __exit__(self, *exc_info: object) -> None:
         try:
             self._mode.__exit__(*exc_info)
         finally:
-            self._leave(*exc_info)
-
-    def _leave(self, *exc_info: object) -> None:
-        if self._is_late:
-            _late.remove(self)
-        if self._is_switched:
             self._switch.__exit__(*exc_info)
-
-
-# The blocks whose devices become current when they start CUDA, the outermost first.
-_late: list[_Current] = []
-
-
-@cache
-def _hear_of_start() -> None:
-    required("torch.cuda:_lazy_call")(_switch_late)
-
-
-def _switch_late() -> None:
-    """Make the devices of late blocks current. PyTorch calls this in the thread in which it starts CUDA."""
-    for one in tuple(_late):
-        if one.thread == threading.get_ident():
-            one.switch()
 
 
 def _accelerator() -> str | None:

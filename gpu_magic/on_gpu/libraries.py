@@ -26,10 +26,7 @@ if TYPE_CHECKING:
     from gpu_magic.frameworks.uses import Evidence
     from gpu_magic.objects.physical import LazySnapshot
 
-__all__ = ["FOLLOWERS", "elsewhere_text"]
-
-# Libraries that use CUDA's current device, and have no default device of their own.
-FOLLOWERS = ("numba", "cudf", "cuml", "cugraph", "rmm", "triton", "xgboost")
+__all__ = ["elsewhere_text"]
 
 _LIGHTNING = (
     "Lightning's Trainer picks GPUs itself, and load_from_checkpoint uses those of the file",

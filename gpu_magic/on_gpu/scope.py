@@ -17,7 +17,7 @@ from gpu_magic.frameworks.post_import import PostImportHook
 from gpu_magic.frameworks.target import CPU, Block, LogicalDevice, blocks_here
 from gpu_magic.frameworks.uses import Evidence
 from gpu_magic.objects.physical import LazySnapshot, locate, running
-from gpu_magic.on_gpu.libraries import FOLLOWERS, elsewhere_text
+from gpu_magic.on_gpu.libraries import elsewhere_text
 from gpu_magic.process.drivers import driver
 from gpu_magic.public import public
 from gpu_magic.text import listed
@@ -429,11 +429,8 @@ class Scope:
         module, waits = framework.module, False
 
         def ask() -> bool:
-            if is_used or self._uses(module):
-                return True
-            # Setting CUDA's current device also sets that of libraries without a default of their own.
-            follows = any(name in self._evidence for name in FOLLOWERS)
-            return not framework.preallocates and (driver().is_started() or follows)
+            has_started = not framework.preallocates and driver().is_started()
+            return is_used or has_started or self._uses(module)
 
         try:
             if self._mirror:

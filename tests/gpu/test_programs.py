@@ -39,8 +39,8 @@ PLAYED = (
 )
 # By the pretend accelerator
 PLACED = (
-    *("placing.cell", "placing.sampling", "placing.past_the_last", "placing.starts_nothing", "moving.ties"),
-    *("moving.cell", "parking.same_step"),
+    *("placing.cell", "placing.sampling", "placing.past_the_last", "moving.ties", "moving.cell"),
+    "parking.same_step",
 )
 # Their other models are in tests/outside.
 OUTSIDE = ("outside.dispatched", "outside.same_as_to:4-bit", "outside.same_as_to:LoRA")

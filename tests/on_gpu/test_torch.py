@@ -8,9 +8,7 @@ import contextlib
 import os
 import sys
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 
@@ -21,7 +19,6 @@ from gpu_magic.frameworks.target import blocks_here
 from gpu_magic.objects.physical import innermost
 from tests.conftest import torch_build
 from tests.programs.errors import placement_error
-from tests.programs.pytorch_cuda import Cuda
 from tests.programs.runner import ELSEWHERE, gives
 from tests.programs.threads import at_once
 
@@ -49,54 +46,6 @@ def state():
 
 def seeded():
     return torch.Generator().manual_seed(1)
-
-
-@gives([False, 1, 0, [1, 0, 1], 0])
-def test_a_block_that_does_not_use_pytorch_does_not_start_cuda():
-    """Nor does one around it. If code that it hides starts CUDA after all, its device is current then."""
-    cuda = Cuda()
-    with on_gpu(0):
-        with on_gpu(1):
-            x = 1
-        found = [cuda.has_started()]
-        with on_gpu(x):
-            found.append(cuda.start())
-        found.append(cuda.start())
-    with on_gpu(1):
-        found.append([cuda.start()])
-        with on_gpu(0):
-            found[-1].append(cuda.start())
-        found[-1].append(cuda.start())
-    return [*found, cuda.start()]
-
-
-@gives([False, 0, 0, 0])
-def test_another_thread_that_starts_cuda_keeps_its_own_device():
-    cuda = Cuda()
-    with on_gpu(1):
-        with ThreadPoolExecutor(1) as thread:
-            found = [cuda.has_started(), thread.submit(cuda.start).result()]
-        found.append(cuda.start())
-    return [*found, cuda.current]
-
-
-@gives([1, 0])
-def test_a_block_that_uses_pytorch_starts_cuda_on_its_device():
-    cuda = Cuda()
-    with on_gpu(1):
-        assert torch
-        found = cuda.current
-    return [found, cuda.current]
-
-
-@gives([1, 0])
-def test_a_block_that_uses_a_library_on_cudas_current_device_makes_its_own_current():
-    cuda, sys.modules["numba"] = Cuda(), ModuleType("numba")
-    with on_gpu(1):
-        import numba  # noqa: F401
-
-        found = cuda.current
-    return [found, cuda.current]
 
 
 @gives(

@@ -31,13 +31,13 @@ def cell() -> Seen:
 
 
 @claim(
-    "In a kernel that has imported PyTorch, a `%%on_gpu 0` cell that only sets a variable does not start CUDA. The choice "
-    "can still change.",
+    "In a kernel that has imported PyTorch, a `%%on_gpu 0` cell that only sets a variable starts CUDA. The choice can no "
+    "longer change.",
     WHERE,
     TORCH,
     "a driver",
 )
-def starts_nothing() -> Seen:
+def starts_also_unused() -> Seen:
     """Take the driver's answer, PyTorch's flag, and NVML's list of this process as one: all say the same."""
     uuid = used()[0]
     shell = Shell()
@@ -48,7 +48,7 @@ def starts_nothing() -> Seen:
         f"CUDA is {answer}; torch.cuda.is_initialized() {shell['torch'].cuda.is_initialized()}; the guard reports "
         f"{guard.state.value}; NVML {'lists' if listed else 'does not list'} this process"
     )
-    return Seen(guard.can_change and answer in LIVE and not listed and shell["x"] == 1, what)
+    return Seen(not guard.can_change and answer not in LIVE and listed and shell["x"] == 1, what)
 
 
 @claim("A block on a GPU also makes that GPU PyTorch's current device.", WHERE, TORCH)
