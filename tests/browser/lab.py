@@ -173,6 +173,8 @@ class Lab:
     def close_pages(self, *, keep_shared: bool) -> None:
         """Close what tests have opened: of the page that they share, if it can be kept, the notebooks."""
         for context in self.contexts:
+            for page in context.pages:
+                page.unroute_all(behavior="ignoreErrors")
             context.close()
         self.contexts.clear()
         if self.shared and not (keep_shared and self._clear(self.shared)):

@@ -148,7 +148,7 @@ def test_an_idle_kernel_is_shut_down_once_its_time_is_over(
             connection_file=str(tmp_path / "runtime" / f"kernel-{made['kernel']['id']}.json")
         )
         client.load_connection_file()
-        client.start_channels()
+        client.start_channels(hb=False)  # on a slow machine its beats come too late
         client.wait_for_ready(timeout=LIMIT)
         said: list[str] = []
         client.execute_interactive(
