@@ -81,6 +81,8 @@ TOOLS = {
     "pytest-timeout",
     "pytest-xdist",
 }
+# It needs a newer pyzmq than ipykernel 6.17, and its tests are not of a kernel.
+NOT_OF_A_KERNEL = {"marimo"}
 TESTS = (
     "tests/shell",
     "tests/objects/test_numpy.py",
@@ -133,7 +135,7 @@ def matrix(session: nox.Session, versions: list[str]) -> None:
     packages = [
         name_of(each) if name_of(each) in constrained else each
         for each in (*EXTRAS["test"], "numpy")
-        if frameworks or name_of(each) in TOOLS
+        if name_of(each) in TOOLS or (frameworks and name_of(each) not in NOT_OF_A_KERNEL)
     ]
     session.install("--quiet", "--editable", ".", *packages, "--constraint", str(constraints))
     tests = [*TESTS, *(["tests/kernel"] if frameworks else WITHOUT_FRAMEWORKS)]
