@@ -19,7 +19,7 @@ from gpu_magic.objects.physical import LazySnapshot
 from gpu_magic.objects.users import check_unused
 from gpu_magic.objects.walk import Budget, collection_paused
 from gpu_magic.park.park import Parking, sized, sizes_in
-from gpu_magic.process.parked import Item, known_by, parked
+from gpu_magic.process.parked import Item, known_by, parked, parked_line
 from gpu_magic.process.session import current
 from gpu_magic.public import public
 from gpu_magic.text import listed
@@ -72,6 +72,7 @@ def unpark(
         The device does not exist, or a copy failed. Everything is as before.
 
     """
+    parked.is_told = True  # by the result or the error
     seconds = None if wait is None else read_seconds(wait)
     if seconds is None or dry_run:
         return bring_back(names, check_room, device=device, dry_run=dry_run)
@@ -120,7 +121,7 @@ def bring_back(
         before = in_use(plans[0].machine, by_device)
         _carry_out(plans, by_device, places, shell)
     after = in_use(LazySnapshot(), before)
-    lines += [f"Still parked: {rest}."] if (rest := str(parked)) else []
+    lines += filter(None, [parked_line()])
     then, now = ({str(gpu): nbytes for gpu, nbytes in one.items()} for one in (before, after))
     return Parking(sizes, then, now, "\n".join(lines))
 

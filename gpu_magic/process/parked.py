@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     _Entry = tuple[_Refs, _Refs, Framework, LogicalDevice, int]
 
 __all__ = ["Item", "known_by", "parked", "parked_line", "parked_text", "stop_telling", "tell_next_cell"]
-
-# A cell whose own output has what is parked.
-_SHOWS = re.compile(r"\s*(?:%?gpu_|gpu_magic\.)(?:park|unpark|free|gpu_free)\b")
 
 
 class Item(NamedTuple):
@@ -62,6 +58,7 @@ class _Lot:
         self._entries: tuple[_Entry, ...] = ()
         # The bytes that frameworks had on GPUs when all was parked that could be. UNKNOWN: more may be there.
         self._stayed: int | Unknown = UNKNOWN
+        self.is_told = False  # the cell that runs has printed what is parked, or parks
 
     def note_everything(self, *, is_everything: bool) -> None:
         """Note that all that could leave the GPUs is parked now, or that this is so no more."""
@@ -134,9 +131,10 @@ def parked_text(sizes: Mapping[LogicalDevice, int]) -> str:
 
 
 def parked_line() -> str:
-    """Return what is parked, and how it comes back, for the output of a command. Empty if nothing is."""
+    """Return what is parked, and how it comes back, for the output of a cell. Empty if nothing is."""
+    parked.is_told = True
     there = str(parked)
-    return f"Parked in the host's memory: {there}. To bring it back: %gpu_unpark" if there else ""
+    return f"Variables are parked on the CPU: {there}. To bring them back: %gpu_unpark" if there else ""
 
 
 def known_by(obj: Any) -> Sequence[Any]:
@@ -171,20 +169,34 @@ parked = _Lot()
 
 
 def tell_next_cell(shell: Any) -> None:
-    """Print a line in the next cell if something is still parked then. Hidden cells do not count."""
+    """Print a line at the end of the next cell if something is still parked then.
+
+    Hidden cells do not count, nor do cells whose own output has the line.
+    """
     if shell is not None:
-        shell.events.register("pre_run_cell", _tell)
+        parked.is_told = True  # by the output of what parks
+        for event, call in _HOOKS:
+            shell.events.register(event, call)
 
 
 def stop_telling(shell: Any) -> None:
     """Print nothing in the next cell."""
-    if _tell in shell.events.callbacks["pre_run_cell"]:
-        shell.events.unregister("pre_run_cell", _tell)
+    for event, call in _HOOKS:
+        if call in shell.events.callbacks[event]:
+            shell.events.unregister(event, call)
 
 
-def _tell(info: Any = None) -> None:
-    cell = getattr(info, "raw_cell", None) or ""
-    if getattr(info, "store_history", True) and not _SHOWS.match(cell):
+def _cell_begins(info: Any = None) -> None:
+    if getattr(info, "store_history", True):
+        parked.is_told = False
+
+
+def _cell_ends(result: Any = None) -> None:
+    # ipykernel has no result of an interrupted cell that awaits.
+    if getattr(getattr(result, "info", None), "store_history", True) and not parked.is_told:
         stop_telling(sys.modules["IPython"].get_ipython())
-        if there := str(parked):
-            print(f"Variables are parked on the CPU: {there}. To bring them back: %gpu_unpark")  # noqa: T201
+        if line := parked_line():
+            print(line)  # noqa: T201
+
+
+_HOOKS = (("pre_run_cell", _cell_begins), ("post_run_cell", _cell_ends))

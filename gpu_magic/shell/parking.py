@@ -22,7 +22,7 @@ from gpu_magic.measure.sampler import Sampler
 from gpu_magic.park.idle import OwnRest, runs_cell, runs_task
 from gpu_magic.park.park import park
 from gpu_magic.park.unpark import bring_back
-from gpu_magic.process.parked import parked, stop_telling, tell_next_cell
+from gpu_magic.process.parked import parked, parked_line, stop_telling, tell_next_cell
 from gpu_magic.shell.before_cell import BeforeCell
 from gpu_magic.shell.waiting_line import waiting_line
 from gpu_magic.shell.wrapping import show
@@ -38,8 +38,11 @@ __all__ = ["IdleParking"]
 # Seconds between two looks: more than 15, and work can be missed. The server gets its answer after two looks.
 _BETWEEN_LOOKS, _FOR_SERVER = 10.0, 1.0
 _MOST_ASKING = 8  # comms, because a server can open any number of them
-# A cell that parks or brings back variables itself.
-_OWN = re.compile(r"\s*(?:%?gpu_|gpu_magic\.)(un)?park\b")
+# A cell that parks or brings back variables itself before it does anything else.
+_OWN = re.compile(
+    r"(?:\s*(?:#[^\n]*\n|(?:import|from)\b[^;\n]*[;\n]))*"  # comments and imports
+    r"\s*(?:\w+\s*=\s*)?(?:%?gpu_|gpu_magic\.)(un)?park\b"
+)
 
 
 class IdleParking:
@@ -173,8 +176,8 @@ class IdleParking:
         elif sizes:
             self._bring_back()
             back = listed(f"{size_text(size)} on {device}" for device, size in sizes.items())
-            rest = f" Still parked: {parked}." if parked.nbytes() else ""
-            lines.append(f"Variables were parked while this kernel was idle. Back: {back}.{rest}")
+            lines.append(f"Variables were parked while this kernel was idle. Back: {back}.")
+            lines += filter(None, [parked_line()])
         self._note = ""
         self._before.remove()
         show(*lines)

@@ -63,8 +63,7 @@ def test_there_and_back(run: Run, shell: InteractiveShell, framework: EightGpus)
     first, *figures, last = run("%gpu_park")
     assert first == "Parked x (1.0 MiB) and pair (1.0 MiB)."
     assert figures[1] == f"{GPU.format(1)}: 1.0 MiB → 1.0 MiB in use"
-    said = "Parked in the host's memory: 1.0 MiB from cuda:1 and 1.0 MiB from cuda:2. To bring it back: %gpu_unpark"
-    assert last == said
+    assert last == TOLD
     assert where(shell) == [None] * 4
     assert shell.user_ns["pair"][0] is shell.user_ns["x"]
     assert run("%gpu_unpark --dry-run") == [
@@ -83,13 +82,13 @@ def test_the_first_cell_afterwards_prints_once_that_variables_are_parked(
     run: Run, shell: InteractiveShell
 ) -> None:
     run("%gpu_park")
-    assert run("print(n)") == [TOLD, "3"]
+    assert run("print(n)") == ["3", TOLD]
     assert run("print(n)") == ["3"]
     run("%gpu_unpark")
     run("%gpu_park x")
     gpu_magic.park()  # again, which prints it no more often
     shell.run_cell("n", silent=True)  # hidden, as a front end's own
-    assert run("print(n)") == [TOLD, "3"]
+    assert run("print(n)") == ["3", TOLD]
     run("%gpu_unpark")
     assert where(shell) == [1, 1, 2, None]
     run("%gpu_park")
@@ -97,16 +96,40 @@ def test_the_first_cell_afterwards_prints_once_that_variables_are_parked(
     assert run("print(n)") == ["3"]
 
 
-def test_what_is_parked_stands_once_in_a_cell_that_is_about_it(run: Run, shell: InteractiveShell) -> None:
-    said = "Parked in the host's memory: 1.0 MiB from cuda:1 and 1.0 MiB from cuda:2. To bring it back: %gpu_unpark"
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "# bring it back\n%gpu_unpark",
+        "1\n%gpu_unpark",
+        "r = %gpu_unpark",
+        "import gpu_magic; r = gpu_magic.unpark()",
+        "resume()",
+    ],
+)
+def test_a_cell_that_brings_all_back_does_not_say_that_something_is_parked(run: Run, cell: str) -> None:
+    run("import gpu_magic\ndef resume():\n    print(gpu_magic.unpark())")
     run("%gpu_park")
-    assert run("%gpu_park") == ["Nothing to park.", said]
-    assert run("%gpu_free")[-1] == said
+    assert not [line for line in run(cell) if "parked" in line]
+    assert run("print(n)") == ["3"]
+
+
+def test_a_failing_cell_says_below_its_error_that_variables_are_parked(run: Run) -> None:
+    run("%gpu_park")
+    assert sorted(run("x.here")) == ["", "AttributeError: 'Array' object has no attribute 'here'", TOLD]
+
+
+def test_what_is_parked_stands_once_in_a_cell_that_shows_it(run: Run, shell: InteractiveShell) -> None:
+    run("%gpu_park")
+    assert run("# again\n%gpu_park") == ["Nothing to park.", TOLD]
+    assert run("1\n%gpu_free").count(TOLD) == 1
+    assert run("%gpu_unpark x")[1:] == [TOLD.replace("1.0 MiB from cuda:1 and ", "")]
+    run("%gpu_unpark")
+    run("%gpu_park")
     shell.push({"new": Array(3)})
     first, *_, last = run("%gpu_park")
     assert (first, last) == (
         "Parked new (1.0 MiB).",
-        said.replace(" and ", ", ").replace(". To", " and 1.0 MiB from cuda:3. To"),
+        TOLD.replace(" and ", ", ").replace(". To", " and 1.0 MiB from cuda:3. To"),
     )
     assert run("spark = 1")[0].startswith("Variables are parked on the CPU: ")
 
@@ -129,7 +152,7 @@ def test_where_and_gpu_free_and_gpus_know_what_is_parked(run: Run) -> None:
         "      the CPU, parked from cuda:2: 1.0 MiB",
         "here  the CPU: 1.0 MiB",
     ]
-    assert run("%gpu_free")[-1].startswith("Parked in the host's memory: 1.0 MiB from cuda:1 and")
+    assert run("%gpu_free")[-1] == TOLD
     (line,) = (line for line in run("print(__import__('gpu_magic').gpus())") if line.startswith("Parked"))
     assert (
         line.split(maxsplit=1)[1]
