@@ -132,7 +132,7 @@ def _show(words: Sequence[str]) -> int:
     """Print the GPUs."""
     first = words[0].partition("=")[0] if words else ""
     if first in OPTIONS["gpu-magic launch"].keys() - OPTIONS["gpu-magic"]:
-        raise refusal(f"{first} goes behind launch. Try gpu-magic launch {shlex.join(words)}")
+        raise refusal(f"{first} goes behind launch. Try {_launch_line(words)}")
     names = words if not first.startswith("-") else _read("", words, names=len(words)).names
     if names:
         typed = " ".join(names[: 1 + (names[0] == "kernel")])
@@ -151,6 +151,18 @@ def _show(words: Sequence[str]) -> int:
         print(f"gpu-magic: {problem or found.limitation}", file=sys.stderr)
     print(_json(found.to_dict()["gpus"], indent=2) if options.json else found, flush=True)
     return 1 if problem and not found.devices else 0
+
+
+def _launch_line(words: Sequence[str]) -> str:
+    """Return the line that launches a command whose options were typed before the action."""
+    words = list(words)
+    place = words.index("launch") if "launch" in words else len(words)
+    if "--" not in words[:place]:
+        del words[place : place + 1]
+    has_command = read_words("gpu-magic launch", words).command
+    return shlex.join(
+        ["gpu-magic", "launch", *words, *([] if has_command else ["--", "torchrun", "train.py"])]
+    )
 
 
 def _list_idle(words: Sequence[str]) -> int:

@@ -7,17 +7,19 @@ import shlex
 import shutil
 from collections import deque
 from functools import cache
+from itertools import dropwhile, takewhile
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.errors import LineError
 from gpu_magic.gpus.request import WORDS as REQUESTS
+from gpu_magic.gpus.request import is_request
 from gpu_magic.option_table import OPTIONS, Kind
 from gpu_magic.processes.tasks import VERBS
 from gpu_magic.text import STRING, code_words, listed, nearest_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Container, Iterable, Sequence
 
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -92,21 +94,32 @@ def read(magic: str, line: str, expand: Callable[[str], str] = str) -> SimpleNam
     words = deque(_expanded(magic, typed, expand))
     values = _defaults(magic).copy()
     request: list[str] = []
+    options: list[str] = []  # with their values
     shown = " ".join(words)
     while words:
         word = words.popleft()
         if _is_option(word):
-            _read_option(magic, word, words, values, before=request)
+            following = list(words)
+            _read_option(magic, word, words, values, before=(request, options))
+            options += [word, *following[: len(following) - len(words)]]
         else:
             request.append(word)
     if magic == "%gpus" and typed and not request:
         named = shown or " ".join(typed)
-        example = "auto --only-free"
-        each_has_its_value = all(map(_is_option, typed[::2])) and not any(map(_is_option, typed[1::2]))
-        if each_has_its_value or all(map(_is_option, typed)):
-            example = f"auto {named}"
-        raise refusal(f"{named} names no GPU. Name GPUs before the options: %gpus {example}")
+        raise refusal(
+            f"{named} names no GPU. Name GPUs before the options: %gpus {_with_gpus(shown.split())}"
+        )
     return SimpleNamespace(**values, request=" ".join(request))
+
+
+def _with_gpus(words: Sequence[str]) -> str:
+    """Return the words of a line of options with GPUs before them, which can be the last word of a value."""
+    for place in range(len(words) - 1, 1, -1):
+        if is_request(words[place]) and not _is_option(words[place - 1]):
+            return " ".join([words[place], *words[:place], *words[place + 1 :]])
+    one = r"--?\w[\w-]*(?:=\S+| [^-\s]\S*(?: [KMGT]i?B| [0-9]+[hms])?)?"
+    is_plain = re.fullmatch(rf"{one}(?: {one})*", " ".join(words))
+    return f"auto {' '.join(words)}" if is_plain else "auto --only-free"
 
 
 def _expanded(magic: str, words: list[str], expand: Callable[[str], str]) -> list[str]:
@@ -146,7 +159,9 @@ def read_words(magic: str, typed: Sequence[str]) -> SimpleNamespace:
         _read_option(magic, word, words, values, in_shell=True)
         name = values.get("background")
         if name in LAUNCHERS or (name and _is_command(name, words, names_of(magic))):
-            raise refusal(f"--background needs a name. Try {magic} --background NAME {name} …")
+            before = shlex.join(typed[: len(typed) - len(words)]).removesuffix(name).rstrip(" =")
+            line = f"{magic} {before} NAME {shlex.join([name, *words])}"
+            raise refusal(f"--background needs a name. Try {line}")
     return SimpleNamespace(**values | {"count": read_count(values["count"])}, command=list(words))
 
 
@@ -193,14 +208,17 @@ def _read_option(
     words: deque[str],
     values: dict[str, Any],
     *,
-    before: Sequence[str] = (),
+    before: tuple[Sequence[str], Sequence[str]] = ((), ()),
     in_shell: bool = False,
 ) -> None:
-    """Read an option, and its value from the next words. A shell's words are whole values."""
+    """Read an option, and its value from the next words. A shell's words are whole values.
+
+    `before` are the earlier words of the line: those that are no options, and options with values.
+    """
     name, equals, value = re.sub("^-n(?=[0-9])", "-n=", word).partition("=")
-    option = _find_option(magic, name, [*before, *words])
     if value:
         words.appendleft(value)
+    option = _find_option(magic, name, before, words)
     if equals and option.kind is Kind.FLAG:
         raise _error(magic, f"{option.name} takes no value.")
     typed = name if name == option.short else option.name
@@ -216,7 +234,9 @@ def _is_option(word: str) -> bool:
     return word.startswith("-") and word != "-" and not re.match(r"-\d", word)
 
 
-def _find_option(magic: str, name: str, others: Sequence[str]) -> Option:
+def _find_option(
+    magic: str, name: str, before: tuple[Sequence[str], Sequence[str]], after: Iterable[str]
+) -> Option:
     """Return the option with a name, or the only option that starts with this name, unless it can do harm."""
     options = OPTIONS[magic]
     if exact := [one for one in options.values() if name in (one.name, one.short)]:
@@ -230,8 +250,13 @@ def _find_option(magic: str, name: str, others: Sequence[str]) -> Option:
         raise _error(magic, f"{name} could be {' or '.join(one.name for one in found)}.")
     bare = name.lstrip("-")
     if bare in WORDS.get(magic, ()):
-        names = others if magic != "%gpus" else ()  # whose words are followed by no names
-        raise refusal(f"There is no {name}. Try {' '.join([magic, bare, *names])}")
+        names, given = before
+        following = list(after)
+        if magic == "%gpus":  # whose words are followed by no names
+            count = next(takewhile(str.isdecimal, following), "")
+            bare += f":{count}" * is_request(f"{bare}:{count}")
+            names, following = (), list(dropwhile(lambda word: not _is_option(word), following))
+        raise refusal(f"There is no {name}. Try {' '.join([magic, bare, *names, *given, *following])}")
     if not options:
         raise refusal(f"There is no {name}. {magic} takes no options.")
     harmful = [one.name for one in options.values() if one.in_full]
