@@ -256,9 +256,8 @@ def _launch(words: Sequence[str]) -> int:
         task = prepare(options, names=names_of("gpu-magic launch"), on_wait=_waiting_lines())
     except GpuMagicError as error:
         if isinstance(error, LaunchError):
-            given = words[: len(words) - len(options.command)]
-            ends = [] if given[-1:] == ["--"] else ["--"]
-            error = LaunchError(error.behind(f"{shlex.join(['gpu-magic', 'launch', *given, *ends])} "))
+            ends = [] if options.given[-1:] == ["--"] else ["--"]
+            error = LaunchError(error.behind(["gpu-magic", "launch", *options.given, *ends]))
         if is_json:
             print(_json(_refusal(error)), flush=True)
         raise error from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import warnings
 from collections import deque
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from gpu_magic.text import one_line, printable, with_full_stop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 __all__ = [
     "BindingError",
@@ -150,18 +151,22 @@ class LaunchError(_OneLineError):
     what
         What is wrong.
     commands
-        Commands that can be launched instead. The message names all of them.
+        Commands that can be launched instead, each as words. The message names all of them.
 
     """
 
-    def __init__(self, what: str, commands: Iterable[str] = ()) -> None:
+    def __init__(self, what: str, commands: Iterable[Sequence[str]] = ()) -> None:
         self._what, self._commands = what, tuple(commands)
-        super().__init__(self.behind(""))
+        super().__init__(self.behind([]))
 
-    def behind(self, launch: str) -> str:
-        """Return the message for users who type commands behind `launch`."""
-        ways = " or ".join(f"{launch}{one}" for one in self._commands)
+    def behind(self, launch: Sequence[str]) -> str:
+        """Return the message for users who type commands behind the words `launch`."""
+        ways = " or ".join(shlex.join([*launch, *one]) for one in self._commands)
         return one_line(f"{self._what} Try {ways}" if ways else self._what)
+
+    def in_front(self, words: Sequence[str]) -> LaunchError:
+        """Return the error for the same commands, with words in front of them."""
+        return LaunchError(self._what, [[*words, *one] for one in self._commands])
 
 
 class ClusterError(_OneLineError):

@@ -92,8 +92,9 @@ def test_it_shows_the_gpus(here: Here) -> None:
         ("launch --gpus 0, -- true", "A comma has no GPU beside it. Try --gpus 0"),
         ("launch --gpus 2", "No command is named. Try gpu-magic launch --gpus 2 -- torchrun train.py"),
         (
-            "launch --gpus 2 -- t.py",
-            "Try gpu-magic launch --gpus 2 -- torchrun t.py or gpu-magic launch --gpus 2 -- python t.py",
+            "launch --gpus 2 t.py --lr 3",
+            "Try gpu-magic launch --gpus 2 -- torchrun t.py --lr 3 or "
+            "gpu-magic launch --gpus 2 -- python t.py --lr 3\n",
         ),
         ("launch -n 1 -- torchrun", "No script is named. Try gpu-magic launch -n 1 -- torchrun train.py"),
         ("kernel install --gpus auto:x", "Try --gpus auto:2"),

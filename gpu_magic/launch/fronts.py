@@ -119,8 +119,7 @@ def check_passes_on(words: Sequence[str], variables: Mapping[str, str | None]) -
     names = [name for name, value in variables.items() if value is not None and name not in passed]
     if names:
         added = [word for name in names for word in ("-e", name)]
-        way = shlex.join([*words[:2], *added, *words[2:]])
-        raise LaunchError(f"{words[0]} does not pass {listed(names)} on.", [way])
+        raise LaunchError(f"{words[0]} does not pass {listed(names)} on.", [[*words[:2], *added, *words[2:]]])
 
 
 def command_of_shell(words: Sequence[str]) -> list[str]:

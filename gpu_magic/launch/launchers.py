@@ -17,6 +17,7 @@ import re
 import shlex
 import shutil
 import sys
+from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +33,7 @@ from gpu_magic.launch.fronts import (
     read_front,
 )
 from gpu_magic.launch.process import free_ports
+from gpu_magic.option_table import OPTIONS, Kind
 from gpu_magic.process.mask import NAMES
 from gpu_magic.process.watch import cuda_watch
 from gpu_magic.text import counted
@@ -89,6 +91,11 @@ class Command(NamedTuple):
         return {name: value for name, value in variables.items() if value is not None}
 
     @property
+    def typed(self) -> Sequence[str]:
+        """The words to launch, without a cell's script."""
+        return self.rest[:-1] if self.script else self.rest
+
+    @property
     def words(self) -> list[str]:
         """The command line."""
         return [*self.start, *self.rest]
@@ -114,7 +121,7 @@ class _Launcher(NamedTuple):
     add: Callable[[Command, Sequence[str]], Command]  # adds what the launcher needs for the GPUs
 
 
-def build(command: Command, options: Container[str]) -> Command:  # noqa: C901 - one kind of command after another
+def build(command: Command, options: Container[str]) -> Command:
     """Return a command with the program's path, and with what a launcher needs for the GPUs.
 
     `options` are the options of the launch, which are errors among a launcher's flags.
@@ -122,10 +129,11 @@ def build(command: Command, options: Container[str]) -> Command:  # noqa: C901 -
     It raises LaunchError if the command cannot run, or names other GPUs or another number of GPUs.
     """
     if not command.rest:
-        raise LaunchError("No command is named.", ["torchrun train.py"])
+        raise LaunchError("No command is named.", [["torchrun", "train.py"]])
+    _check_assignment(command, options)
     if found := _build_behind(command, options):
         return found
-    check_passes_on(command.rest[read_front(command.rest).place :], command.variables)
+    _check_passes_on(command, command.variables)
     program, *words = command.rest
     first, *more = program.split()[:2] or [""]
     # A whole command in quotes, as after `bash -c`.
@@ -147,20 +155,36 @@ def build(command: Command, options: Container[str]) -> Command:  # noqa: C901 -
                 return _with_launcher(_LAUNCHERS[line.name], command, [program, *flags], rest, options)
             _check_python(command, program, line)
         case _:
-            # Likely typing errors.
-            if re.match(r"[A-Za-z_]\w*=", program):
-                name = program.partition("=")[0]
-                way = f"--{program}" if f"--{name}" in options else f"--env {program}"
-                way = "--gpus to name GPUs" if name in NAMES else way
-                raise LaunchError(f"{program} sets a variable. Try {way}")
-            if program == "accelerate" and words and words[0].endswith(".py"):
-                raise LaunchError("accelerate needs a command.", [f"accelerate launch {words[0]}"])
-            if program.endswith(".py") and not os.access(Path(command.folder, program), os.X_OK):
-                raise LaunchError(
-                    f"{program} needs a launcher.", [f"torchrun {program}", f"python {program}"]
-                )
+            _check_typing(command)
     path = _find_program(program, command.folder)
     return command._replace(start=[path], rest=words, note=_note_on_python(program, path))
+
+
+def _check_assignment(command: Command, options: Container[str]) -> None:
+    """Raise LaunchError if a command starts as a shell's that sets a variable."""
+    program = command.rest[0]
+    name, equals, _ = program.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z_]\w*", name):
+        return
+    what = f"{program} sets a variable."
+    if name in NAMES:
+        raise LaunchError(f"{what} Try --gpus to name GPUs")
+    if f"--{name}" in options and OPTIONS["%gpu_launch"][f"--{name}"].kind not in (Kind.FLAG, Kind.PAIRS):
+        raise LaunchError(f"{what} Try --{program}")
+    raise LaunchError(what, [["env", *command.typed]])
+
+
+def _check_typing(command: Command) -> None:
+    """Raise LaunchError if a command lacks its launcher, or a part of it."""
+    program, *words = command.rest
+    arguments = [] if command.script else words
+    if program == "accelerate" and words and words[0].endswith(".py"):
+        raise LaunchError("accelerate needs a command.", [["accelerate", "launch", *arguments]])
+    if program.endswith(".py") and not os.access(Path(command.folder, program), os.X_OK):
+        script = [] if command.script else [program]
+        what = "is not the script, because the cell is" if command.script else "needs a launcher"
+        ways = [[name, *script, *arguments] for name in ("torchrun", "python")]
+        raise LaunchError(f"{program} {what}.", ways)
 
 
 def _build_behind(command: Command, options: Container[str]) -> Command | None:
@@ -176,7 +200,7 @@ def _build_behind(command: Command, options: Container[str]) -> Command | None:
         hidden = inner[read_front(inner).place :]
         if hidden and _is_launcher(hidden):
             shell, launcher = Path(behind[0]).name, Path(hidden[0]).name
-            raise LaunchError(f"{shell} -c hides {launcher}.", [shlex.join(inner)])
+            raise LaunchError(f"{shell} -c hides {launcher}.", [[*words[:place], *inner]])
     if front.is_mpi:
         place += 1
         while place < len(words) and not _is_python(words[place]) and not _is_launcher(words[place:]):
@@ -195,9 +219,26 @@ def _build_behind(command: Command, options: Container[str]) -> Command | None:
             f"{mpi} would start {launcher} several times. Omit {mpi}, because {launcher} starts the processes"
         )
     path = _find_program(words[0], command.folder)
-    found = build(command._replace(rest=words[place:], is_elsewhere=is_elsewhere), options)
-    check_passes_on(behind, found.variables)
+    with _behind(words[:place]):
+        found = build(command._replace(rest=words[place:], is_elsewhere=is_elsewhere), options)
+    _check_passes_on(command, found.variables)
     return found._replace(start=[path, *words[1:place], *added, *found.start])
+
+
+def _check_passes_on(command: Command, variables: Mapping[str, str | None]) -> None:
+    """Raise LaunchError if a container, possibly behind other programs, would start without variables."""
+    place = read_front(command.rest).place
+    with _behind(command.typed[:place]):
+        check_passes_on(command.typed[place:], variables)
+
+
+@contextmanager
+def _behind(words: Sequence[str]) -> Iterator[None]:
+    """Add words in front of the commands that an error suggests."""
+    try:
+        yield
+    except LaunchError as error:
+        raise error.in_front(words) from None
 
 
 def _find_launcher(words: Sequence[str], folder: str) -> int:
@@ -234,7 +275,8 @@ def _check_python(command: Command, program: str, line: PythonLine) -> None:
         what = line.name or ("-c" if line.kind == "code" else command.rest[1])
         raise LaunchError(f"The cell is the script. Omit {what}")
     if not line.kind and not line.is_answer:
-        raise LaunchError("No script is named.", [f"{program} train.py"])
+        flags = command.rest[1 : 1 + line.options]
+        raise LaunchError("No script is named.", [[program, *flags, "train.py"]])
     if line.kind == "script":
         _check_script(command.folder, line.name)
 
@@ -254,7 +296,7 @@ def _with_launcher(
         )
     flags = list(_without_count(launcher.processes, flags, name, gpus))
     if not program:
-        raise LaunchError("No script is named.", [f"{name} train.py"])
+        raise LaunchError("No script is named.", [[*start, *flags, "train.py"]])
     no_script = _typed(launcher.no_script, flags)
     if no_script and command.script:
         raise LaunchError(f"The cell is the script. Omit {no_script[0]}")

@@ -82,8 +82,12 @@ class GpuLaunchMagic:
             script = Script(f"cell_{number}.py", cell)
         if options.background:
             tasks.check_name(options.background)
-        with waiting_line() as on_wait:
-            task = prepare(options, names=names_of("%gpu_launch"), on_wait=on_wait, script=script)
+        try:
+            with waiting_line() as on_wait:
+                task = prepare(options, names=names_of("%gpu_launch"), on_wait=on_wait, script=script)
+        except LaunchError as error:
+            magic = "%gpu_launch" if cell is None else "%%gpu_launch"
+            raise LaunchError(error.behind([magic, *options.given])) from None
         if options.dry_run:
             self._shown = task  # keep the files that the printed lines name
             show(task.shell_lines)

@@ -150,7 +150,11 @@ def read_command(magic: str, line: str) -> SimpleNamespace:
 
 
 def read_words(magic: str, typed: Sequence[str]) -> SimpleNamespace:
-    """Return an attribute for each option, as `read` does, and `command`: the words of the command."""
+    """Read the words of an option line with a command.
+
+    Returns an attribute for each option, as `read` does; `command`: the words of the command; and `given`:
+    the words before it.
+    """
     words = deque(typed)
     values = _defaults(magic).copy()
     while words and _is_option(words[0]):
@@ -162,7 +166,8 @@ def read_words(magic: str, typed: Sequence[str]) -> SimpleNamespace:
             before = shlex.join(typed[: len(typed) - len(words)]).removesuffix(name).rstrip(" =")
             line = f"{magic} {before} NAME {shlex.join([name, *words])}"
             raise refusal(f"--background needs a name. Try {line}")
-    return SimpleNamespace(**values | {"count": read_count(values["count"])}, command=list(words))
+    values["count"] = read_count(values["count"])
+    return SimpleNamespace(**values, command=list(words), given=typed[: len(typed) - len(words)])
 
 
 def read_action(action: str, typed: Sequence[str]) -> SimpleNamespace:

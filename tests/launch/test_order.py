@@ -260,8 +260,12 @@ def test_programs_that_would_replace_the_gpus_or_the_ranks_are_refused(uv: Path,
             "docker run -e CUDA_VISIBLE_DEVICES -e PET_NPROC_PER_NODE -e PET_STANDALONE --env=CUDA_DEVICE_ORDER "
             "image torchrun show.py",
         ),
+        (
+            "nice docker run image true",
+            "Try nice docker run -e CUDA_VISIBLE_DEVICES -e CUDA_DEVICE_ORDER image true",
+        ),
         ("sh -c 'A=1 torchrun show.py'", "sh -c hides torchrun. Try env A=1 torchrun show.py"),
-        ("nohup bash -lc 'torchrun show.py'", "bash -c hides torchrun. Try torchrun show.py"),
+        ("nohup bash -lc 'torchrun show.py'", "bash -c hides torchrun. Try nohup torchrun show.py"),
     ],
 )
 def test_a_program_that_would_lose_the_gpus_or_hides_a_launcher_is_refused(
