@@ -15,7 +15,7 @@ from gpu_magic.errors import ChoiceError
 from gpu_magic.frameworks.target import read_uuid, without_brackets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 __all__ = [
     "WORDS",
@@ -61,6 +61,8 @@ _EXPECTED = "numbers, a MIG instance, a UUID prefix, auto, auto:N, auto --model 
 _HIGHEST = 4095
 _LONGEST = 8192  # characters
 _LONGEST_WAY = 40  # characters of a list that an error suggests
+# A range that is typed without a hyphen, or with spaces around it: `0..3`, `0 to 3`.
+_RANGE = re.compile(r"(?<![\w.])([0-9]{1,4})\s*(?:\.{2,3}|to|-)\s*([0-9]{1,4})(?![\w.])", re.IGNORECASE)
 
 
 def parse(text: str, check: Callable[[Request], object] | None = None) -> Request:
@@ -96,19 +98,50 @@ def _parse(text: str) -> Request:
     if word in WORDS and not colon:
         return WORDS[word]
     if re.search(r"[;|&+]|\d\s+\d|\d\.\d", asked):
-        names = dict.fromkeys(filter(None, re.split(r"[\s;|&+.,]+", asked)))
-        raise ChoiceError(f"{asked!r}: separate GPUs by commas.", ways=[",".join(names)])
+        ranged = _RANGE.sub(r"\1-\2", asked)
+        names = dict.fromkeys(filter(None, re.split(r"[\s;|&+.,]+", ranged)))
+        raise ChoiceError(f"{asked!r}: separate GPUs by commas.", ways=_meant(",".join(names)))
     entries = [entry.strip("'\" ") for entry in asked.split(",")]
     if "" in entries:
         there = ",".join(filter(None, entries))
-        raise ChoiceError("A comma has no GPU beside it.", ways=[there or "auto"])
-    identifiers = [one for entry in entries for one in _identifiers(entry)]
+        raise ChoiceError("A comma has no GPU beside it.", ways=_meant(there or "auto"))
+    identifiers = _all_identifiers(entries)
     counts = Counter(identifiers)
     if twice := [one for one, count in counts.items() if count > 1]:
         better = ",".join(map(str, counts))
         what = f"{asked!r} names {twice[0]} twice, which CUDA reads as no GPU."
         raise ChoiceError(what, ways=[better])
     return Named(tuple(identifiers))
+
+
+def _meant(text: str) -> list[str]:
+    """Return a text if it can be parsed, else what its error suggests."""
+    try:
+        _parse(text)
+    except ChoiceError as error:
+        return list(error.ways)
+    return [text]
+
+
+def _all_identifiers(entries: Sequence[str]) -> list[int | str]:
+    """Return what the entries of a list name. An error suggests a list of all entries."""
+    identifiers: list[int | str] = []
+    wrong: dict[int, ChoiceError] = {}
+    for place, entry in enumerate(entries):
+        try:
+            identifiers += _identifiers(entry)
+        except ChoiceError as error:
+            if not error.ways or not isinstance(_parse(error.ways[0]), Named):
+                raise
+            wrong[place] = error
+    if not wrong:
+        return identifiers
+    # An error can suggest two ways: the first and the last ones together are two lists.
+    lists = ([*entries], [*entries])
+    for place, one in wrong.items():
+        lists[0][place], lists[1][place] = one.ways[0], one.ways[-1]
+    ways = dict.fromkeys(way for mended in lists for way in _meant(",".join(mended)))
+    raise ChoiceError(next(iter(wrong.values())).what, ways=ways)
 
 
 def is_request(text: str) -> bool:
@@ -154,8 +187,8 @@ def _no_gpu(entry: str) -> ChoiceError:
         return ChoiceError(f"{entry!r}: GPUs are numbered from 0. To hide all GPUs: none")
     if number := re.fullmatch(r"(?:gpu|cuda|device)[ _]?([0-9]{1,4})", low):
         return ChoiceError(f"{entry!r}: type the number alone.", ways=[number[1]])
-    if ends := re.fullmatch(r"([0-9]{1,4})(?:\.{2,3}|to)([0-9]{1,4})", low.replace(" ", "")):
-        return ChoiceError(f"{entry!r}: a range has a hyphen.", ways=[f"{ends[1]}-{ends[2]}"])
+    if ends := _RANGE.fullmatch(low):
+        return ChoiceError(f"{entry!r}: a range has a hyphen.", ways=_meant(f"{ends[1]}-{ends[2]}"))
     if (word := low.partition(":")[0]) in WORDS:
         return ChoiceError(
             f"{entry!r} cannot be part of a list.", ways=["auto:2" if word == "auto" else word]
@@ -169,7 +202,7 @@ def _no_gpu(entry: str) -> ChoiceError:
     if not close:
         return ChoiceError(f"{entry!r} is not a GPU. Expected {_EXPECTED}.")
     count = low[len(word) :] if close == ["auto"] else ""
-    return ChoiceError(f"{entry!r} is not a GPU.", ways=[f"{close[0]}{count}"])
+    return ChoiceError(f"{entry!r} is not a GPU.", ways=_meant(f"{close[0]}{count}"))
 
 
 def normalize_request(request: object) -> str:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_magic.errors import ChoiceError
-from gpu_magic.gpus.request import Auto, Named, Word, parse
+from gpu_magic.gpus.request import Auto, Named, Word, is_request, parse
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,22 @@ def test_what_is_typed_is_understood(text: str, expected: object) -> None:
         ("-1", "numbered from 0. To hide all GPUs: none"),
         ("0..2", "'0..2': a range has a hyphen. Try 0-2"),
         ("0 to 2", "Try 0-2"),
+        ("3..1", "Try 1-3 or 3,2,1"),
+        ("auot:x", "Try auto:2"),
+        ("0 - 2", "'0 - 2': a range has a hyphen. Try 0-2"),
+        ("7 0..3", "separate GPUs by commas. Try 7,0-3"),
+        ("4 0 - 2;6", "Try 4,0-2,6"),
+        ("7 0..3 2", "Try 7,0,1,2,3"),
+        ("0,1..3", "'1..3': a range has a hyphen. Try 0,1-3"),
+        ("0..3,5", "'0..3': a range has a hyphen. Try 0-3,5"),
+        ("0..3,2", "'0..3': a range has a hyphen. Try 0,1,2,3"),
+        ("0..2,gpu5", "'0..2': a range has a hyphen. Try 0-2,5"),
+        ("gpu0, gpu1", "'gpu0': type the number alone. Try 0,1"),
+        ("7,3-1", "'3-1' runs backwards. Try 7,1-3 or 7,3,2,1"),
+        ("3-1,7..5", "'3-1' runs backwards. Try 1-3,5-7 or 3,2,1,7,6,5"),
+        ("1..3,", "A comma has no GPU beside it. Try 1-3"),
+        ("0..2,all", "'all' cannot be part of a list. Try all"),
+        ("0..2,there", "'there' is not a GPU. Expected numbers"),
         ("3-1", "runs backwards. Try 1-3"),
         ("0-99999999999999", "No machine has that many"),
         ("99999:1", "No machine has that many"),
@@ -104,6 +120,18 @@ def test_any_text_is_a_request_or_one_line(text: str) -> None:
         assert "\n" not in str(error)
     else:
         assert isinstance(request, Named | Auto | Word)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["0", "1", "37", ",", "..", "-", " ", "to", "auto", "all", "gpu", ":", ";"])
+    ).map("".join)
+)
+def test_each_suggestion_is_a_request(text: str) -> None:
+    try:
+        parse(text)
+    except ChoiceError as error:
+        assert all(map(is_request, error.ways))
 
 
 @given(st.lists(st.integers(0, 63), min_size=1, max_size=20, unique=True))
