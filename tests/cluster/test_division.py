@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gpu_magic
 from gpu_magic.cluster.cluster import Engine
-from gpu_magic.cluster.join import divide
+from gpu_magic.cluster.join import divide, report_gpus
 from gpu_magic.devices.model import Gpu
 from gpu_magic.errors import ClusterError
 
@@ -18,6 +20,18 @@ if TYPE_CHECKING:
     from random import Random
 
     from gpu_magic.devices.model import Device
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(
+    ("typed", "host"),
+    [("127.0.0.9", "127.0.0.9"), (" 127.0.0.9\n", "127.0.0.9"), (" ", socket.gethostname())],
+)
+def test_an_engine_has_the_address_that_its_host_names(
+    monkeypatch: pytest.MonkeyPatch, typed: str, host: str
+) -> None:
+    monkeypatch.setenv("GPU_MAGIC_ADDRESS", typed)
+    assert report_gpus(0, gpu_magic.__version__).host == host
 
 
 def gpus(host: str, *indices: int) -> tuple[Device, ...]:

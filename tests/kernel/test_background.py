@@ -115,3 +115,15 @@ def test_the_kernel_s_senders_are_as_before_once_it_has_ended(
     assert kernel.run("before == [*map(type, senders)]").text == "True"
     shown = kernel.run("print('printed')\ndisplay('displayed')\n'value'")
     assert (shown.stdout, shown.text) == ("printed\n", "'displayed''value'")
+
+
+def test_its_error_of_one_line_fits_a_page(kernel: Kernel) -> None:
+    said = (
+        "The cell's own error of one line, which has more words than there is room for in a line of the page."
+    )
+    kernel.run("%load_ext gpu_magic\nimport gpu_magic\nfrom IPython.core.error import UsageError")
+    kernel.run(f"%%on_gpu cpu --background job\nraise UsageError({said!r})")
+    shown = kernel.run("gpu_magic.tasks()['job'].wait()").traceback
+    lines = shown[shown.index("UsageError: The") :].splitlines()
+    assert " ".join(" ".join(lines).split()) == f"UsageError: {said}"
+    assert max(map(len, lines)) <= 70

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import ipykernel.kernelspec
 import pytest
 from jupyter_client.kernelspec import KernelSpecManager
 
 from gpu_magic.command_line import main
+
+if TYPE_CHECKING:
+    from gpu_magic.testing import Machine
 
 
 @pytest.fixture
@@ -105,6 +109,23 @@ def test_one_that_never_gets_its_gpus_here_is_named(prefix: Path, capsys: pytest
     assert "--memory-limit 200GB is more than GPU 0 has (80.0 GiB)." in capsys.readouterr().out
     assert main(["kernel", "list"]) == 0
     assert len([line for line in capsys.readouterr().out.splitlines() if " on this machine: " in line]) == 2
+
+
+def test_one_that_only_lacks_its_gpus_now_or_in_this_process_is_not_named(
+    prefix: Path, capsys: pytest.CaptureFixture[str], machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Jupyter server gives its kernels other variables than a shell."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    for gpu in machine.gpus:
+        gpu.run("train.py", "maria", 70 << 30)
+    for words in ("auto", "auto --min-free 20GB", "3"):
+        assert main(["kernel", "install", "--prefix", str(prefix), "--gpus", *words.split()]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 1
+    assert main(["kernel", "install", "--prefix", str(prefix), "--gpus", "auto:9"]) == 0
+    never = (
+        "gpu-auto-9 starts without a GPU on this machine: auto:9 can pick only 4 GPUs. Try --gpus auto:4\n"
+    )
+    assert capsys.readouterr().out.endswith(never)
 
 
 @pytest.mark.parametrize(

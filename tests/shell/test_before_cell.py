@@ -56,6 +56,20 @@ def test_a_cell_before_which_it_fails_does_not_run_and_the_next_one_does(
     assert shell.run_cell("x = 2; x", store_history=True).result == 2
 
 
+def test_the_error_fits_a_page(
+    before: Before, shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        "There is no room for what is parked on the CPU. This cell did not run, and its variables are there."
+    )
+    before.error = PlacementError(text)
+    shell.kernel = None  # type: ignore[attr-defined] # ipykernel's shells have one
+    shell.run_cell("x = 1", store_history=True)
+    shown = capsys.readouterr().out
+    assert " ".join(shown.split()) == f"PlacementError: {text}"
+    assert max(map(len, shown.splitlines())) <= 70
+
+
 def test_only_cells_that_a_user_sees_count(before: Before, shell: InteractiveShell) -> None:
     before.error = PlacementError("no room")
     shell.run_cell("x = 1", silent=True)
