@@ -118,6 +118,27 @@ def test_what_a_command_gets_that_nobody_chose_is_said() -> None:
     assert run("launch", "--", *show, CUDA_VISIBLE_DEVICES="3") == (0, "3\n", SIMULATED.format("3"))
 
 
+def test_the_notes_are_printed_before_the_command_starts() -> None:
+    """The command writes to the terminal itself."""
+    code = """if True:
+        import os, psutil, sys
+        from gpu_magic.command_line import main
+        class Terminal:
+            def write(self, text):
+                os.write(1, f"{len(psutil.Process().children())} {text}".encode() if text.strip() else b"\\n")
+            def flush(self): ...
+        sys.stderr = Terminal()
+        main(["launch", "--", "echo", "from the command"])"""
+    clean = os.environ | {"GPU_MAGIC_SIMULATE": "4xA100-80GB clock=0", "PYTHONPATH": str(ROOT)}
+    out = subprocess.run(
+        [sys.executable, "-c", code], env=clean, capture_output=True, text=True, check=True, timeout=LIMIT
+    ).stdout
+    *notes, last = out.splitlines()
+    assert "0 No GPUs were chosen, so all 4 are used. To choose GPUs, add --gpus 0,1" in notes
+    assert {line[:2] for line in notes} == {"0 "}
+    assert last == "from the command"
+
+
 def test_the_table_loads_nothing_of_other_actions() -> None:
     code = "import sys; from gpu_magic.command_line import main; main([]); print(*sys.modules)"
     clean = os.environ | {"GPU_MAGIC_SIMULATE": "1xA100-80GB", "PYTHONPATH": str(ROOT)}
