@@ -89,6 +89,7 @@ class UsedBy(NamedTuple):
     what: str = ""  # the name of a program or a notebook
     memory: str = ""
     since: str = ""  # `for 3 h, idle 2 h`
+    is_own: bool = False  # whether this process uses it
 
     def __str__(self) -> str:
         """Return `maria: train.py, 59.6 GiB, for 3 h, idle 2 h`."""

@@ -635,7 +635,7 @@ class ProcessNames:
         who = "owner unknown" if owner is UNKNOWN else printable(owner)
         age = "" if process.age is UNKNOWN else f"for {age_text(process.age)}"
         since = "" if is_here else ", ".join(filter(None, (age, idle_text(process.idle))))
-        return UsedBy(who, printable(self.name(process)), memory, since)
+        return UsedBy(who, printable(self.name(process)), memory, since, is_own=is_here)
 
     def name(self, process: GpuProcess) -> str:
         """Return `train.ipynb` for a kernel, else `train.py`, or `process 4711` if the name is unknown.

@@ -304,7 +304,8 @@ class RowView {
     const shown = users.length > most ? Math.max(1, most - 1) : users.length;
     const surplus = users.length - shown;
     const lines = users.map((user, index) => {
-      const classes = [user[0] === "this kernel" && "gm-own", index >= shown && "gm-surplus"];
+      const isOwn = user[4];
+      const classes = [isOwn && "gm-own", index >= shown && "gm-surplus"];
       const element = make("span", classes.filter(Boolean).join(" "));
       const rest = make("i", "gm-rest");
       for (const [name, text] of userParts(user)) {

@@ -124,7 +124,7 @@ def _row(row: Row, given: Given) -> dict[str, Any]:
         "utilization": _figure(row.utilization),
         "temperature": _figure(row.temperature),
         "power": _figure(row.power),
-        "users": [list(map(page_text, user)) for user in row.users],  # see `UsedBy`
+        "users": [[*map(page_text, texts), is_own] for *texts, is_own in row.users],  # see `UsedBy`
         "usage": row.usage,  # free, busy, mine, unknown, problem
         "visible_as": row.visible_as,  # in this process: "cuda:0", "not visible", "not given", or empty
         "is_held": bool(held_by(device)),  # whether another process uses or has claimed it

@@ -177,6 +177,15 @@ def test_long_texts_are_not_cut_off_at_any_width(bare: BarePages, font: str) -> 
     assert wrong_at(page, CUT, [*range(140, 280, 10), *WIDTHS[2:]]) == {}
 
 
+def test_this_kernel_is_marked_among_the_users_whatever_it_is_called(bare: BarePages) -> None:
+    state = state_of("2xA100-80GB")
+    users = [["this kernel", "a.py", "1 GiB", "", False], ["kernel", "b.ipynb", "1 GiB", "", True]]
+    row_of(state, "1").update({"users": users, "usage": "busy"})
+    page = bare(state)
+    expect(page.locator(".gm-users > span")).to_have_count(3)
+    expect(page.locator(".gm-users .gm-own")).to_have_text("kernel: b.ipynb, 1 GiB")
+
+
 def test_terabytes_have_their_own_unit(bare: BarePages) -> None:
     state = state_of("2xA100-80GB")
     row_of(state, "1").update({"total": "16.0 TiB", "total_gib": 16384.0})

@@ -254,8 +254,10 @@ def test_variables_that_can_not_be_found_stop_no_choice(shell: InteractiveShell,
 
 def test_a_row_has_all_that_is_shown_of_a_device(pages: Pages) -> None:
     pages.machine.gpus[0].run("train.py", "maria", 10 << 30, work=42)
+    pages.machine.gpus[1].run("ipykernel", "maria", 2 << 30, pid=os.getpid(), work=0)
     state = pages.state
-    assert state["header"]["least_busy"] == "1,2,3,0"
+    assert [user[-1] for user in state["rows"][1]["users"]] == [True]
+    assert state["header"]["least_busy"] == "2,3,1,0"
     assert "history" not in state  # pages keep it
     assert pages.kernel.state(with_history=True)["history"]["1"] == [0]
     row = state["rows"][0]
@@ -269,7 +271,7 @@ def test_a_row_has_all_that_is_shown_of_a_device(pages: Pages) -> None:
         "total_gib": 80.0,
         "used": 10.5,
         "shares": [0, 125, 131],
-        "users": [["maria", "train.py", "10.0\u00a0GiB", ""]],
+        "users": [["maria", "train.py", "10.0\u00a0GiB", "", False]],
         "usage": "busy",
         "visible_as": "cuda:0",
         "is_held": True,
