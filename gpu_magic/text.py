@@ -65,10 +65,10 @@ _STYLE = (
     "& [class]{color:color-mix(in srgb,var(--c) 66%,currentcolor)}"
     "@container(width<840px){& .gm-more{display:none}}@container(width<420px){& td{overflow-wrap:anywhere}}}}"
 )
-# A space that keeps a figure with its unit, or with the word before it.
-_KEPT = re.compile(
-    r"(?<=\d) (?=(?:[KMGT]iB|bytes|GPUs?|days?|min|ms|µs|[hsWJ%]|°C)(?!\w))|"
-    r"(?:(?<=\bfor)|(?<=\bidle)|(?<=\bsince)) (?=\d)"
+# What stays on one line: a figure with its unit, and with the word before it.
+_KEPT = (
+    r"(?:\b(?:for|idle|since) )?\d[\d.,]* (?:[KMGT]iB|bytes|GPUs?|days?|min|ms|µs|[hsWJ%]|°C)(?!\w)|"
+    r"\b(?:for|idle|since) \d+"
 )
 # Words of Hebrew, Arabic and the other scripts that are written from right to left.
 _RIGHT_TO_LEFT = "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\U00010800-\U00010fff\U0001e800-\U0001efff]+"
@@ -136,13 +136,14 @@ def page_text(text: str) -> str:
     Names that are written from right to left would turn around the figures and names beside them, so they are
     between Unicode's marks for that (FIRST STRONG ISOLATE, POP DIRECTIONAL ISOLATE).
     """
-    kept = _KEPT.sub("\u00a0", text)
+    kept = re.sub(_KEPT, lambda figure: figure[0].replace(" ", "\u00a0"), text)
     return kept if kept.isascii() else _TURNED.sub("\u2068\\g<0>\u2069", kept)
 
 
 def escaped(text: str) -> str:
-    """Return a text as HTML."""
-    return html.escape(page_text(text))
+    """Return a text as HTML that looks like a `page_text`. What users copy from it is the text itself."""
+    shown = re.sub(_KEPT, r"<span style='white-space:nowrap'>\g<0></span>", html.escape(text))
+    return shown if text.isascii() else _TURNED.sub("<bdi>\\g<0></bdi>", shown)
 
 
 def cells_of(text: str) -> int:

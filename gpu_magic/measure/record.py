@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -203,15 +204,13 @@ class CellUsage:
         keys = [f"memory (area), up to {size_text(most)}"] * bool(most) + ["busy (line), of 100 %"] * bool(
             busy
         )
-        line = escaped(self._line(gpu))
+        caption = f"{self._name_of(gpu)}, {time_text(self.wall)}: {', '.join(keys)}"
         return (
             "<svg viewBox='0 0 360 48' style='width:360px;max-width:100%;margin:2px 8px;display:block;"
-            f"border-bottom:1px solid #8884' role='img' aria-label='{line}'>"
+            f"border-bottom:1px solid #8884' role='img' aria-label='{html.escape(self._line(gpu))}'>"
             f"<polygon points='{_points([*ends[:1], *memory, *ends[1:]], most)}' class='gm-blue' "
             f"fill='currentColor' opacity='.4'/><polyline points='{_points(busy, 100)}' class='gm-amber' "
-            "fill='none' stroke='currentColor'/>"
-            f"</svg><p class='gm-soft'>{escaped(self._name_of(gpu))}, {time_text(self.wall)}: "
-            f"{', '.join(keys)}</p>"
+            f"fill='none' stroke='currentColor'/></svg><p class='gm-soft'>{escaped(caption)}</p>"
         )
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # What cells import: packages that start CUDA, or import more later.
 PACKAGES = ROOT / "tests" / "kernel" / "packages"
 
+_KEPT = "<span style='white-space:nowrap'>"
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -41,7 +42,7 @@ class Reply:
     stderr: str = ""
     text: str = ""
     said: str = ""  # what it has printed, without errors, and shown as text, in order
-    html: str = ""  # with spaces in place of those that keep a figure with its unit
+    html: str = ""  # without what keeps a figure with its unit
     updated: str = ""  # the latest text of an output that was brought up to date
     errors: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
@@ -110,7 +111,7 @@ class Kernel:
                 reply.text += content["data"].get("text/plain", "")
                 self.heard += content["data"].get("text/plain", "")
                 reply.said += f"{content['data'].get('text/plain', '')}\n"
-                reply.html += content["data"].get("text/html", "").replace("\u00a0", " ")
+                reply.html += content["data"].get("text/html", "").replace(_KEPT, "").replace("</span>", "")
                 reply.metadata = content["metadata"]
             elif message["msg_type"] == "update_display_data":
                 reply.updated = content["data"].get("text/plain", "")

@@ -506,7 +506,7 @@ def test_a_chart_has_no_point_where_nothing_was_known() -> None:
     samples = [Sample(at / 2, at * GIB, 50) for at in range(4)]
     plain = page(*samples)
     assert "points='0.0,47.0 0.0,47.0 90.0,32.0 180.0,17.0 270.0,2.0 270.0,47.0'" in plain
-    assert "memory (area), up to 3.0 GiB" in plain
+    assert "memory (area), up to <span style='white-space:nowrap'>3.0 GiB</span>, busy" in plain
     assert page(*samples, Sample(1.8, UNKNOWN, UNKNOWN)) == plain
     # The last reading is made when the time is taken.
     assert "360.0,32.0 360.0,47.0'" in page(*samples, Sample(4.0, GIB, 50))
