@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import html
 import os
 import platform
 import re
@@ -32,6 +31,7 @@ from gpu_magic.process.visible import read_visible
 from gpu_magic.public import public
 from gpu_magic.text import (
     counted,
+    escaped,
     html_block,
     html_table,
     listed,
@@ -126,11 +126,11 @@ class Diagnosis:
         return "\n".join(map(printable, lines))
 
     def _repr_html_(self) -> str:
-        newline, parts = "\n", [f"<p><b>{html.escape(self.summary)}</b></p>"]
+        newline, parts = "\n", [f"<p><b>{escaped(self.summary)}</b></p>"]
         for finding in self.findings:
             heading, color = _SHOWN[finding.severity]
             lines = [finding.problem, finding.effect, *finding.fix.splitlines()]
-            problem, effect, *fix = (html.escape(printable(line)) for line in lines)
+            problem, effect, *fix = (escaped(printable(line)) for line in lines)
             shown = f"<p><b>{heading}:</b> {problem}</p>" + f"<p class='gm-soft'>{effect}</p>" * bool(effect)
             shown += f"<pre style='{_FIX}'>{newline.join(fix)}</pre>" if fix else ""
             parts.append(f"<div style='{_BORDER} {color}'>{shown}</div>")

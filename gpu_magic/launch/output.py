@@ -9,7 +9,7 @@ import time
 from html import escape
 from typing import TYPE_CHECKING
 
-from gpu_magic.text import counted, size_text
+from gpu_magic.text import counted, escaped, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -213,7 +213,7 @@ class RankFolds:
             # Without colors, and with only the last state of progress bars.
             lines = map(_last_state, _COLORS.sub("", text).split("\n"))
             folds.append(
-                f"<details{is_open}><summary>{escape(f'{output.title} · {what}')}</summary>"
+                f"<details{is_open}><summary>{escaped(f'{output.title} · {what}')}</summary>"
                 f'<div style="max-height: 24em; overflow: auto"><pre style="margin: 0">'
                 f"{escape(chr(10).join(lines))}</pre></div></details>"
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import logging
 import secrets
 import time
@@ -24,7 +23,7 @@ from gpu_magic.process.environment import launch_environment
 from gpu_magic.process.session import current
 from gpu_magic.public import public
 from gpu_magic.restart.saved import save
-from gpu_magic.text import listed, printable
+from gpu_magic.text import escaped, listed, printable
 
 if TYPE_CHECKING:
     from gpu_magic.gpus.choice import TooLate
@@ -56,7 +55,7 @@ def fallback(key: str, place: str, table: str, missing: Missing | None) -> str:
     """Return the HTML for pages that can't show this panel: a table, and a note on what the page lacks."""
     note = time.strftime(_WHEN)
     if missing:
-        problem, fix = map(html.escape, missing)
+        problem, fix = map(escaped, missing)
         note += f"{problem} Run <code>{fix}</code>, then reload the page."
     else:
         note += _INSTALL

@@ -74,12 +74,12 @@ def shown(*findings: Finding, **facts: object) -> Diagnosis:
 
 def test_each_finding_is_shown_with_what_mends_it() -> None:
     fix = "pip uninstall x\npip install y\x1b"
-    first = Finding("wrong", "CuPy", "It is <b>wrong</b>.", "So it fails.", fix)
+    first = Finding("wrong", "CuPy", "It is <b>wrong</b> for נועה.", "So it fails.", fix)
     found = shown(first, Finding("unknown", "x", "Not read."))
     assert repr(found).splitlines() == [
         "1 thing is wrong, 1 could not be read or checked.",
         "",
-        "Wrong: It is <b>wrong</b>.",
+        "Wrong: It is <b>wrong</b> for נועה.",
         "  So it fails.",
         "      pip uninstall x",
         "      pip install y\ufffd",
@@ -87,7 +87,7 @@ def test_each_finding_is_shown_with_what_mends_it() -> None:
         "Unknown: Not read.",
     ]
     assert "pip uninstall x\npip install y\ufffd</pre>" in found._repr_html_()
-    assert "<b>wrong" not in found._repr_html_()
+    assert "It is &lt;b&gt;wrong&lt;/b&gt; for <bdi>נועה</bdi>." in found._repr_html_()
     assert found.wrong == (first,)
     with pytest.raises(FrozenInstanceError):
         found.findings = ()  # type: ignore[misc]
