@@ -63,13 +63,15 @@ _STYLE = (
     "& .gm-green{--c:var(--jp-success-color1,#3fa45b)}& .gm-amber{--c:var(--jp-warn-color0,#c77f1a)}"
     "& .gm-blue{--c:var(--jp-brand-color1,#4b8df8)}"
     "& [class]{color:color-mix(in srgb,var(--c) 66%,currentcolor)}"
-    "@container(width<840px){& .gm-more{display:none}}@container(width<420px){& td{overflow-wrap:anywhere}}}}"
+    "@container(width<840px){& .gm-more{display:none}}}}"
 )
 # What stays on one line: a figure with its unit, and with the word before it.
 _KEPT = (
     r"(?:\b(?:for|idle|since) )?\d[\d.,]* (?:[KMGT]iB|bytes|GPUs?|days?|min|ms|µs|[hsWJ%]|°C)(?!\w)|"
     r"\b(?:for|idle|since) \d+"
 )
+# What breaks between any letters, so that a path does not make a table wide. All names of variables are shorter.
+_LONG_WORD = r"\S{33,}"
 # Words of Hebrew, Arabic and the other scripts that are written from right to left.
 _RIGHT_TO_LEFT = "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\U00010800-\U00010fff\U0001e800-\U0001efff]+"
 _TURNED = re.compile(f"{_RIGHT_TO_LEFT}(?:[ ._-]{_RIGHT_TO_LEFT})*")
@@ -142,8 +144,13 @@ def page_text(text: str) -> str:
 
 def escaped(text: str) -> str:
     """Return a text as HTML that looks like a `page_text`. What users copy from it is the text itself."""
-    shown = re.sub(_KEPT, r"<span style='white-space:nowrap'>\g<0></span>", html.escape(text))
+    shown = re.sub(f"{_KEPT}|{_LONG_WORD}", _in_a_span, html.escape(text))
     return shown if text.isascii() else _TURNED.sub("<bdi>\\g<0></bdi>", shown)
+
+
+def _in_a_span(match: re.Match[str]) -> str:
+    css = "white-space:nowrap" if " " in match[0] else "overflow-wrap:anywhere"
+    return f"<span style='{css}'>{match[0]}</span>"
 
 
 def cells_of(text: str) -> int:

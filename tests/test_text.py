@@ -98,12 +98,15 @@ def test_in_a_page_figures_keep_their_units_and_names_turn_nothing_around(text: 
         ("2 min 5 s", "<n>2 min</n> <n>5 s</n>"),
         ("python דוד/train.py --warmup-for 30", "python <bdi>דוד</bdi>/train.py --warmup-<n>for 30</n>"),
         ("'5 GPU' & <b>", "&#x27;<n>5 GPU</n>&#x27; &amp; &lt;b&gt;"),
+        (f"{'d/' * 20}5 GPUs", f"<l>{'d/' * 20}5</l> GPUs"),
         ("3 דף 2.ipynb, ٣ GiB", "3 <bdi>דף</bdi> 2.ipynb, <n><bdi>٣</bdi> GiB</n>"),
     ],
 )
 def test_html_looks_like_that_and_what_is_copied_from_it_is_the_text(text: str, shown: str) -> None:
     found = escaped(text)
-    assert found == shown.replace("<n>", "<span style='white-space:nowrap'>").replace("</n>", "</span>")
+    for short, css in (("n", "white-space:nowrap"), ("l", "overflow-wrap:anywhere")):
+        shown = shown.replace(f"<{short}>", f"<span style='{css}'>").replace(f"</{short}>", "</span>")
+    assert found == shown
     assert html.unescape(re.sub("<.*?>", "", found)) == text
 
 

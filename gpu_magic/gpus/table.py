@@ -46,8 +46,7 @@ _ALL = ": all GPUs"
 _SIMULATED = "GPU_MAGIC_SIMULATE=8xA100-80GB"
 # In a narrow output, "Used by" is below the other columns.
 _USERS = (
-    "<style>.gm-gpus.gm-gpus.gm-gpus{& .gm-by{overflow-wrap:anywhere}"
-    "& .gm-by div{padding-left:1em;text-indent:-1em}"
+    "<style>.gm-gpus.gm-gpus.gm-gpus{& .gm-by div{padding-left:1em;text-indent:-1em}"
     "@container(width<560px){display:grid;grid-template-columns:repeat(4,auto);"
     "& :is(thead,tbody,tr){display:contents}& .gm-by{grid-column:1/-1}& td.gm-by{padding:0 8px 8px 32px}"
     "}}</style>"
@@ -276,7 +275,7 @@ def as_html(snapshot: Snapshot) -> str:
         f"<tr><th class='gm-soft'>{escaped(name)}</th><td>{escaped(text)}</td></tr>"
         for name, text in _facts(snapshot)
     )
-    table += f"<table style='overflow-wrap:anywhere'><tbody>{facts}</tbody></table>"
+    table += f"<table><tbody>{facts}</tbody></table>"
     return html_block(_title(snapshot), table, _notes(snapshot))
 
 

@@ -59,15 +59,30 @@ TURNED = """selector => [...document.querySelectorAll(selector)].filter(one => {
     }
     return false;
 }).map(one => one.textContent)"""
-# Returns the figures that are apart from their units, and the times apart from their "for".
-APART = r"""selector => [...document.querySelectorAll(selector)].flatMap(one => {
+# Returns the texts that match a pattern and are on several lines.
+BROKEN = r"""([selector, pattern]) => [...document.querySelectorAll(selector)].flatMap(one => {
     const range = document.createRange();
-    return [...one.textContent.matchAll(/for\s\d+\s\w+|[\d.]+\s[KMGT]iB/g)].filter(({0: figure, index}) => {
-        range.setStart(one.firstChild, index);
-        range.setEnd(one.firstChild, index + figure.length);
-        return range.getClientRects().length > 1;
-    }).map(([figure]) => figure);
+    const isBroken = ({0: found, index}) => {
+        const nodes = document.createTreeWalker(one, NodeFilter.SHOW_TEXT);
+        for (let begin = 0; nodes.nextNode(); begin += nodes.currentNode.length) {
+            const [from, to] = [index - begin, index + found.length - begin];
+            if (from >= 0 && from < nodes.currentNode.length) range.setStart(nodes.currentNode, from);
+            if (to > 0 && to <= nodes.currentNode.length) range.setEnd(nodes.currentNode, to);
+        }
+        const tops = [...range.getClientRects()].map(line => line.bottom);
+        return Math.max(...tops) - Math.min(...tops) > 4;
+    };
+    return [...one.textContent.matchAll(RegExp(pattern, 'g'))].filter(isBroken).map(([found]) => found);
 })"""
+# A figure with its unit, and a time with its "for".
+FIGURES = r"for\s\d+\s\w+|[\d.]+\s[KMGT]iB"
+# A word that is not long, without a hyphen or a slash, which can end a line.
+WORDS = r"(?<!\S)[!-,.0-~]{1,32}(?!\S)"
+
+
+def broken(page: Page, selector: str, pattern: str) -> list[str]:
+    found: list[str] = page.evaluate(BROKEN, [selector, pattern])
+    return found
 
 
 def people(machine: Machine) -> None:
@@ -126,7 +141,7 @@ def test_figures_in_a_notice_stay_with_their_units(page: Page) -> None:
         page.locator(".gm-row").nth(row).click()
     for width in range(240, 900, 20):
         page.evaluate("width => { box.style.width = `${width}px`; }", width)
-        assert page.evaluate(APART, ".gm-said span") == [], width
+        assert broken(page, ".gm-said span", FIGURES) == [], width
 
 
 def test_what_is_wrong_with_a_gpu_is_read_whole(page: Page) -> None:
@@ -167,11 +182,12 @@ def test_the_focus_on_a_button_of_a_process_is_seen_whole(bare: BarePages, width
 
 
 def outputs() -> str:
-    """Return the outputs of `%gpus` and `%gpu_ps`."""
+    """Return the outputs of `%gpus`, `%gpu_ps` and `%gpu_doctor`."""
     with simulate("5xA100-80GB", clock=0) as machine:
         people(machine)
         machine.gpus[0].run(LONG, "me", 5 << 30, pid=os.getpid(), age=HOUR, is_same_user=True)
-        return gpu_magic.gpus()._repr_html_() + gpu_magic.my_processes()._repr_html_()
+        shown = (gpu_magic.gpus(), gpu_magic.my_processes(), gpu_magic.doctor())
+        return "".join(one._repr_html_() for one in shown)
 
 
 def output_page(chromium: Browser, theme: str = "light") -> Page:
@@ -194,10 +210,11 @@ def test_outputs_need_no_scrolling_sideways_and_break_at_words(chromium: Browser
         blocks = page.locator(".gpu-magic").evaluate_all(
             "all => all.map(one => one.scrollWidth <= one.clientWidth)"
         )
-        assert blocks == [True, True], width
+        assert all(blocks), width
         for text in ("In this process", "Used by", "maria: train.py, 21.0 GiB, for 1 h"):
             expect(page.get_by_text(text)).to_be_visible()
-        assert page.evaluate(APART, ".gm-by div, .gm-by:not(:has(div))") == [], width
+        assert broken(page, ".gm-by div, .gm-by:not(:has(div))", FIGURES) == [], width
+        assert broken(page, ".gm-by div, td:not(:has(div)), th, p", WORDS) == [], width
         assert page.evaluate(TURNED, ".gm-by div, td") == [], width
         # Who uses a GPU has room: a line of 34 letters is not in more lines than it must be.
         line = page.get_by_text("maria: train.py, 21.0 GiB, for 1 h").bounding_box()
