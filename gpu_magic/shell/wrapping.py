@@ -17,6 +17,7 @@ from gpu_magic.text import html_text, wrapped
 
 __all__ = ["bundle", "fitted", "show", "usage_error"]
 
+_WITHOUT_SIZE = 80  # columns of a terminal that reports none, as serial consoles and some containers do
 _IN_A_PAGE = 70  # columns, as fit into a page of 700 pixels; some front ends break no lines of errors at all
 
 
@@ -40,4 +41,6 @@ def fitted(shell: Any, text: str) -> str:
     """Return the text of an error with line breaks for the shell's page or terminal."""
     if hasattr(shell, "kernel"):
         return wrapped(text, _IN_A_PAGE)
-    return wrapped(text, os.get_terminal_size(sys.stderr.fileno()).columns) if sys.stderr.isatty() else text
+    if not sys.stderr.isatty():
+        return text
+    return wrapped(text, os.get_terminal_size(sys.stderr.fileno()).columns or _WITHOUT_SIZE)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import html
+import os
 import re
 from typing import TYPE_CHECKING
 
 import pytest
+
+from gpu_magic.shell.wrapping import fitted
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -39,6 +42,15 @@ def test_a_page_gets_the_text_as_html(machine: Machine, typed: Typed, cell: str,
     text = html.unescape(re.sub("<.*?>", "", data["text/html"]))
     assert text == data["text/plain"]  # also what is copied: no other spaces, no marks
     assert "white-space:pre-wrap;word-break:normal" in data["text/html"]
+
+
+def test_a_refusal_in_a_terminal_that_reports_no_size(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, terminal = os.openpty()  # of 0 columns
+    with os.fdopen(other), os.fdopen(terminal, "w") as stderr:
+        monkeypatch.setattr("sys.stderr", stderr)
+        assert fitted(shell, "word " * 16 + "word") == "word " * 15 + "word\nword"
 
 
 def test_an_assigned_line_shows_the_choice_and_has_no_value(machine: Machine, typed: Typed) -> None:
