@@ -63,7 +63,7 @@ def test_a_refusal_breaks_between_words_in_a_narrow_terminal(terminal: pexpect.s
     terminal.setwinsize(60, 50)
     say(terminal, "%load_ext gpu_magic", r"In \[2\]:")
     shown = say(terminal, "%gpus auto:5 --only-free", r"In \[3\]:")
-    assert "UsageError: auto:5 --only-free can pick only 4\nGPUs. Try auto:4 --only-free" in shown
+    assert "UsageError: auto:5 --only-free can pick\nonly 4 GPUs. Try auto:4 --only-free" in shown
 
 
 @pytest.mark.nightly
