@@ -14,8 +14,8 @@ from gpu_magic.errors import ClusterError
 from gpu_magic.gpus.choice import gpu_notes
 from gpu_magic.launch.devices import NoGpusError
 from gpu_magic.process.environment import variables_now
+from gpu_magic.process.show import show
 from gpu_magic.shell.arguments import WORDS, read, read_count, refusal
-from gpu_magic.shell.wrapping import show
 from gpu_magic.text import counted, listed
 
 if TYPE_CHECKING:

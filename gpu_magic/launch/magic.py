@@ -20,10 +20,10 @@ from gpu_magic.launch.output import RankFolds, RankLines
 from gpu_magic.launch.process import is_full
 from gpu_magic.launch.task import Task
 from gpu_magic.process.environment import variables_now
+from gpu_magic.process.show import bundle, show
 from gpu_magic.processes.tasks import VERBS, tasks
 from gpu_magic.shell.arguments import names_of, read, read_command, refusal
 from gpu_magic.shell.waiting_line import waiting_line
-from gpu_magic.shell.wrapping import bundle, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -173,7 +173,7 @@ def _view(task: Task, *, in_kernel: bool) -> Iterator[Show]:
             handle.update(_text(task), raw=True)
             _display_folds(task)
     if not handle and not task.has_failed:  # otherwise an error shows it
-        print(task)
+        show(task)
 
 
 def _display_folds(task: Task) -> None:

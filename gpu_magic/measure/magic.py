@@ -16,9 +16,9 @@ import gpu_magic
 from gpu_magic.errors import GpuMagicError
 from gpu_magic.interrupts import postponed_interrupts
 from gpu_magic.measure.recorder import Block, recorder
+from gpu_magic.process.show import show
 from gpu_magic.shell.arguments import read, refusal
 from gpu_magic.shell.cells import blocks_of, cell_number
-from gpu_magic.shell.wrapping import show
 from gpu_magic.text import html_block, with_full_stop
 
 if TYPE_CHECKING:

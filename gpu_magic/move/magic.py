@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu_magic.move.move import move_variables
+from gpu_magic.process.show import show
 from gpu_magic.shell.arguments import read, text_named
-from gpu_magic.shell.wrapping import show
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

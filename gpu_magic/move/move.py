@@ -27,6 +27,7 @@ from gpu_magic.objects.physical import LazySnapshot, innermost, locate
 from gpu_magic.objects.walk import Budget, Walker, collection_paused
 from gpu_magic.objects.where import holdings_in, holdings_of, is_same_device, unfinished_text
 from gpu_magic.process.parked import parked
+from gpu_magic.process.show import show
 from gpu_magic.public import public
 from gpu_magic.text import code_words, counted, listed, size_text, text_table, with_article
 
@@ -146,7 +147,7 @@ def _planned(
     except UnusableDeviceError as error:
         if not or_cpu:
             raise PlacementError(f"{error} To move to the CPU instead, add --or-cpu") from None
-        print(f"Moving to the CPU: {error}")  # noqa: T201 - as `or_cpu` promises
+        show(f"Moving to the CPU: {error}")  # as `or_cpu` promises
     else:
         return plan, skipped
     return _planned("cpu", places, numpy, is_dry=is_dry, search=search)

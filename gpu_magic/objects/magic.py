@@ -14,8 +14,8 @@ from gpu_magic.errors import GpuMagicError
 from gpu_magic.fit.users_code import fit_line
 from gpu_magic.objects.memory import shortage_lines
 from gpu_magic.objects.where import where_lines
+from gpu_magic.process.show import show
 from gpu_magic.shell.arguments import read, text_named
-from gpu_magic.shell.wrapping import show
 from gpu_magic.text import code_words, printable
 
 if TYPE_CHECKING:

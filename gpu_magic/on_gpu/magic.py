@@ -17,10 +17,11 @@ from gpu_magic.frameworks import device_of
 from gpu_magic.frameworks.target import is_target, normalize_device
 from gpu_magic.objects.physical import labels, running
 from gpu_magic.on_gpu.block import OnGpu, read_only
+from gpu_magic.process.show import show
 from gpu_magic.shell.arguments import read, refuse_name
 from gpu_magic.shell.cells import blocks_of, cell_number
 from gpu_magic.shell.values import expand
-from gpu_magic.shell.wrapping import fitted, show
+from gpu_magic.shell.wrapping import fitted
 from gpu_magic.text import with_full_stop
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from gpu_magic.frameworks.uses import Evidence
 from gpu_magic.objects.physical import LazySnapshot, locate, running
 from gpu_magic.on_gpu.libraries import elsewhere_text
 from gpu_magic.process.drivers import driver
+from gpu_magic.process.show import show
 from gpu_magic.public import public
 from gpu_magic.text import listed
 
@@ -119,7 +120,7 @@ class Scope:
         if problem := self._locate() or self._problem_before(frameworks):
             if not self._or_cpu:
                 raise PlacementError(problem)
-            print(f"Running on the CPU: {problem}")  # noqa: T201 - as `or_cpu` promises
+            show(f"Running on the CPU: {problem}")  # as `or_cpu` promises
             self.devices, self._mirror = (CPU,), False
         self._leave_to_tasks(frameworks)
         failed = {}
@@ -482,7 +483,7 @@ class Scope:
             silent = (one for one in asked if not all(map(one.raises_itself, devices)))
             problem = next(filter(None, map(self._first_problem, silent)), "")
             if problem and or_cpu:
-                print(f"{framework.name} runs on the CPU: {problem}.")  # noqa: T201 - as `or_cpu` promises
+                show(f"{framework.name} runs on the CPU: {problem}.")  # as `or_cpu` promises
                 devices, self._mirror = (CPU,), False
             elif problem:
                 self._problem = f"{self._name()} cannot be used: {problem}."

@@ -8,6 +8,7 @@ from IPython.display import display
 
 import gpu_magic
 from gpu_magic.gpus.request import is_request
+from gpu_magic.process.show import show
 from gpu_magic.shell.arguments import read, refusal
 
 __all__ = ["GpuPanelMagic"]
@@ -32,6 +33,6 @@ class GpuPanelMagic:
             raise refusal(f"%gpu_panel takes no arguments.{instead}")
         if not hasattr(self._shell, "kernel"):
             display(gpu_magic.gpus())
-            print("A live panel needs a notebook. Here, choose with %gpus auto")
+            show("A live panel needs a notebook. Here, choose with %gpus auto")
             return
         display(gpu_magic.panel())

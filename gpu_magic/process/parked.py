@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpu_magic.devices.model import UNKNOWN, Unknown
 from gpu_magic.frameworks import imported
 from gpu_magic.frameworks.target import CPU
+from gpu_magic.process.show import show
 from gpu_magic.text import listed, size_text
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ parked = _Lot()
 
 
 def tell_next_cell(shell: Any) -> None:
-    """Print a line at the end of the next cell if something is still parked then.
+    """Show a line at the end of the next cell if something is still parked then.
 
     Hidden cells do not count, nor do cells whose own output has the line.
     """
@@ -180,7 +181,7 @@ def tell_next_cell(shell: Any) -> None:
 
 
 def stop_telling(shell: Any) -> None:
-    """Print nothing in the next cell."""
+    """Show nothing in the next cell."""
     for event, call in _HOOKS:
         if call in shell.events.callbacks[event]:
             shell.events.unregister(event, call)
@@ -196,7 +197,7 @@ def _cell_ends(result: Any = None) -> None:
     if getattr(getattr(result, "info", None), "store_history", True) and not parked.is_told:
         stop_telling(sys.modules["IPython"].get_ipython())
         if line := parked_line():
-            print(line)  # noqa: T201
+            show(line)
 
 
 _HOOKS = (("pre_run_cell", _cell_begins), ("post_run_cell", _cell_ends))

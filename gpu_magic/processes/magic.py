@@ -8,8 +8,8 @@ from IPython.core.error import StdinNotImplementedError, UsageError
 from IPython.display import display
 
 import gpu_magic
+from gpu_magic.process.show import show
 from gpu_magic.shell.arguments import read, refusal
-from gpu_magic.shell.wrapping import show
 from gpu_magic.text import listed
 
 __all__ = ["GpuPsMagic"]

@@ -128,7 +128,7 @@ def _remove(shell: InteractiveShell) -> None:
         return
     from gpu_magic.process.mask import HIP, MASK
     from gpu_magic.process.session import current
-    from gpu_magic.shell.wrapping import show
+    from gpu_magic.process.show import show
 
     magics.remove()
     cuda_watch.end()
@@ -308,8 +308,8 @@ class GpuMagics(Configurable):
         cell = getattr(getattr(result, "info", None), "raw_cell", None) or ""
         if "DEV" in (upper := cell.upper()) and ("VIS" in upper or "ORDER" in upper):
             with postponed_interrupts():
+                from gpu_magic.process.show import show
                 from gpu_magic.shell.no_effect import without_effect
-                from gpu_magic.shell.wrapping import show
 
                 show(*without_effect(cell))
 
@@ -416,7 +416,7 @@ def print_in_first_cell(shell: InteractiveShell, text: str) -> None:
 
     def say(info: Any = None) -> None:
         if getattr(info, "store_history", True):  # editors run hidden cells
-            from gpu_magic.shell.wrapping import show
+            from gpu_magic.process.show import show
 
             shell.events.unregister("pre_run_cell", say)
             show(text)

@@ -23,9 +23,9 @@ from gpu_magic.park.idle import OwnRest, runs_cell, runs_task
 from gpu_magic.park.park import park
 from gpu_magic.park.unpark import bring_back
 from gpu_magic.process.parked import parked, parked_line, stop_telling, tell_next_cell
+from gpu_magic.process.show import show
 from gpu_magic.shell.before_cell import BeforeCell
 from gpu_magic.shell.waiting_line import waiting_line
-from gpu_magic.shell.wrapping import show
 from gpu_magic.text import listed, one_line, size_text, with_full_stop
 
 if TYPE_CHECKING:

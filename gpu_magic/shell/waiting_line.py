@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from IPython.display import DisplayHandle
 
 from gpu_magic.errors import show_as
-from gpu_magic.shell.wrapping import bundle
+from gpu_magic.process.show import bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

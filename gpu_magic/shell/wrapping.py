@@ -1,8 +1,4 @@
-"""Shows text in lines that break between words.
-
-JupyterLab and Notebook 7 break the lines of printed text, and of `text/plain`, at any letter. They show HTML
-instead if there is some. IPython prints a UsageError, so the text of the error has the line breaks.
-"""
+"""Breaks the lines of errors between words. IPython prints a UsageError, so its text has the line breaks."""
 
 from __future__ import annotations
 
@@ -11,25 +7,13 @@ import sys
 from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.display import display
 
-from gpu_magic.text import html_text, wrapped
+from gpu_magic.text import wrapped
 
-__all__ = ["bundle", "fitted", "show", "usage_error"]
+__all__ = ["fitted", "usage_error"]
 
 _WITHOUT_SIZE = 80  # columns of a terminal that reports none, as serial consoles and some containers do
 _IN_A_PAGE = 70  # columns, as fit into a page of 700 pixels; some front ends break no lines of errors at all
-
-
-def bundle(text: str) -> dict[str, str]:
-    """Return a text as the data of a display: for pages as HTML, for terminals as it is."""
-    return {"text/plain": text, "text/html": html_text(text)}
-
-
-def show(*lines: object) -> None:
-    """Show lines below the cell, if there are some."""
-    if lines:
-        display(bundle("\n".join(map(str, lines))), raw=True)
 
 
 def usage_error(shell: Any, text: str) -> UsageError:

@@ -130,3 +130,11 @@ def test_reset_of_what_was_never_changed_is_fine_where_gpus_differ(
     ).load()
     kernel.run(CUINIT)
     assert "Too late" not in kernel.run("%gpus reset").said
+
+
+def test_a_fork_prints_what_it_cannot_display(kernel: Kernel) -> None:
+    block = "with gpu_magic.on_gpu(99, or_cpu=True): print(flush=True)"
+    fork = f"import os, gpu_magic\nif not (child := os.fork()):\n  {block}\n  os._exit(0)\nos.waitpid(child, 0)[1]"
+    reply = kernel.run(fork)
+    assert reply.stdout.startswith("Running on the CPU: cuda:99 cannot be used")
+    assert (reply.text, reply.stderr) == ("0", "")

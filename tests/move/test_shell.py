@@ -190,13 +190,14 @@ def test_what_does_not_fit_is_refused_and_simulated_memory_is_not_free(
     assert run("%to_gpu x --dry-run")[-1].endswith(", where an unknown amount is free. Nothing was changed.")
 
 
-def test_or_cpu_moves_to_the_cpu_and_says_so(run: Run) -> None:
+def test_or_cpu_moves_to_the_cpu_and_says_so(run: Run, typed: Typed) -> None:
     run("%to_gpu x")
     assert run("%to_gpu x --device smi:9 --or-cpu") == [
         "Moving to the CPU: There is no GPU 9. This machine has GPUs 0 to 7.",
         "x  Array: 1 array  1.0 MiB  cuda:0 → cpu",
         "1.0 MiB moved to the CPU.",
     ]
+    assert len(typed.outputs) == 2
 
 
 def test_a_move_that_fails_is_undone(framework: EightGpus, run: Run, shell: InteractiveShell) -> None:

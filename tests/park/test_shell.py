@@ -78,15 +78,15 @@ def test_there_and_back(run: Run, shell: InteractiveShell, framework: EightGpus)
     assert shell.user_ns["pair"][0] is shell.user_ns["x"]
 
 
-def test_the_first_cell_afterwards_prints_once_that_variables_are_parked(
+def test_the_first_cell_afterwards_shows_once_that_variables_are_parked(
     run: Run, shell: InteractiveShell
 ) -> None:
     run("%gpu_park")
-    assert run("print(n)") == ["3", TOLD]
+    assert run("print(n)") == ["3", TOLD]  # printed, then shown
     assert run("print(n)") == ["3"]
     run("%gpu_unpark")
     run("%gpu_park x")
-    gpu_magic.park()  # again, which prints it no more often
+    gpu_magic.park()  # again, which shows it no more often
     shell.run_cell("n", silent=True)  # hidden, as a front end's own
     assert run("print(n)") == ["3", TOLD]
     run("%gpu_unpark")

@@ -58,8 +58,17 @@ def test_an_assigned_line_shows_the_choice_and_has_no_value(machine: Machine, ty
     assert typed("x is None").value is True
 
 
-def test_what_captures_outputs_captures_a_choice(
-    machine: Machine, typed: Typed, shell: InteractiveShell
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("%gpus 1", "cuda:0 = GPU 1"),
+        ("with gpu_magic.on_gpu(99, or_cpu=True): pass", "Running on the CPU: cuda:99 cannot be used"),
+    ],
+)
+def test_what_captures_outputs_captures_what_is_said(
+    machine: Machine, typed: Typed, shell: InteractiveShell, code: str, says: str
 ) -> None:
-    assert typed("%%capture shown\n%gpus 1").text == ""
-    assert shell.user_ns["shown"].outputs[0].data["text/plain"].startswith("cuda:0 = GPU 1")
+    assert typed(f"%%capture shown\nimport gpu_magic\n{code}").text == ""
+    shown = shell.user_ns["shown"]
+    assert (shown.stdout, shown.stderr) == ("", "")
+    assert shown.outputs[0].data["text/plain"].startswith(says)
