@@ -71,7 +71,7 @@ _KEPT = (
     r"\b(?:for|idle|since) \d+"
 )
 # What breaks between any letters, so that a path does not make a table wide. Names of variables are shorter.
-_LONG_WORD = r"\S{33,}"
+_LONG_WORD = r"(?:&#?\w+;|[^\s&]){33,}"  # in HTML, whose entities are a letter each
 # Words of Hebrew, Arabic and the other scripts that are written from right to left.
 _RIGHT_TO_LEFT = "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\U00010800-\U00010fff\U0001e800-\U0001efff]+"
 _TURNED = re.compile(f"{_RIGHT_TO_LEFT}(?:[ ._-]{_RIGHT_TO_LEFT})*")

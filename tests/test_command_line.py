@@ -289,7 +289,7 @@ def test_the_doctor_says_what_is_wrong_and_its_status_does() -> None:
 
 
 def test_the_doctor_s_report_and_json(here: Here) -> None:
-    assert here("doctor", "--report")[1].startswith("gpu_magic 0.1.0, Python 3.")
+    assert here("doctor", "--report")[1].startswith(f"gpu_magic {gpu_magic.__version__}, Python 3.")
     for words in (("doctor", "--json"), ("--json", "doctor")):
         found = json.loads(here(*words)[1])
         assert found["facts"]["machine"]["simulated"] == "4xA100-80GB"

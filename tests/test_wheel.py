@@ -87,3 +87,16 @@ def test_it_says_what_it_is(wheel: zipfile.ZipFile) -> None:
     assert sorted(needed) == sorted(project["dependencies"])  # no framework among them
     assert f"{info}/licenses/LICENSE" in wheel.namelist()
     assert "gpu-magic = gpu_magic.command_line:main" in wheel.read(f"{info}/entry_points.txt").decode()
+
+
+def test_its_metadata_can_be_uploaded(wheel: zipfile.ZipFile) -> None:
+    """By twine 6, as the action of release.yml does."""
+    metadata = wheel.read(f"gpu_magic-{gpu_magic.__version__}.dist-info/METADATA").decode()
+    assert Parser().parsestr(metadata)["Metadata-Version"] == "2.4"
+
+
+def test_the_version_stands_nowhere_else() -> None:
+    """Otherwise the next one fails tests."""
+    stands = rf"gpu_magic[ =-]+{re.escape(gpu_magic.__version__)}\b"
+    texts = {name: (ROOT / name).read_bytes().decode(errors="ignore") for name in _tracked()}
+    assert [name for name, text in texts.items() if re.search(stands, text)] == []

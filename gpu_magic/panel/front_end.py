@@ -59,13 +59,17 @@ def hear_every_page(comm: Any) -> None:
     belongs to another page. When that subshell has ended with its page, the messages of all pages are lost.
     After a restart that JupyterLab did not request, it names the subshell of the earlier process.
     """
+    name = "ipykernel.comm:BaseComm._reply_subshell_for"  # there is no public switch
+    if not has_private(comm, name):
+        return
+    from ipykernel.kernelbase import Kernel
 
     def route(_data: object, subshell: str | None) -> str | None:
-        return subshell if subshell in comm.kernel.shell_channel_thread.manager.list_subshell() else None
+        # Not `comm.kernel`, which is None until the comm has sent a message.
+        there = Kernel.instance().shell_channel_thread.manager.list_subshell()
+        return subshell if subshell in there else None
 
-    name = "ipykernel.comm:BaseComm._reply_subshell_for"  # there is no public switch
-    if has_private(comm, name):
-        setattr(comm, name.rpartition(".")[2], route)
+    setattr(comm, name.rpartition(".")[2], route)
 
 
 class FrontEnd(NamedTuple):

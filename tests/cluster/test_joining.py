@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import gpu_magic
 from gpu_magic import ClusterError
 from tests.cluster.hosts import on_host, started
 from tests.processes import until
@@ -45,7 +46,7 @@ def test_an_engine_without_gpu_magic_is_named_with_its_host(
         join(client)
     assert str(caught.value) == (
         "gpu_magic does not work in engine 0 (ModuleNotFoundError: No module named 'gpu_magic'). "
-        "Install gpu_magic 0.1.0 there."
+        f"Install gpu_magic {gpu_magic.__version__} there."
     )
 
 

@@ -37,7 +37,7 @@ def test_the_magic_shows_reports_and_writes_json(typed: Typed) -> None:
         for text in ("Wrong: The quotes in CUDA_VIS", "      %gpus 1 --force\n", "CUDA up to 13.0: fine\n"):
             assert text in shown
         report = said("--report")
-        assert report.startswith("gpu_magic 0.1.0, Python 3.")
+        assert report.startswith(f"gpu_magic {gpu_magic.__version__}, Python 3.")
         assert "Wrong: The quotes" in report
         facts = json.loads(said("--json"))["facts"]
         assert facts["machine"]["simulated"] == "4xA100-80GB"
