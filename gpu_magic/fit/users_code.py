@@ -129,7 +129,7 @@ def fit_line(error: BaseException, namespace: Mapping[str, Any]) -> str:
         frames = [frame for frame, _ in traceback.walk_tb(cause.__traceback__)]
         called = next((at for at, one in enumerate(frames) if one.f_code is module.__call__.__code__), 0)
         for at, cell in reversed([*enumerate(frames[:called])]):
-            if cell.f_globals is namespace and cell.f_code.co_name == "<module>":
+            if cell.f_locals is namespace:
                 between = frames[at + 1 : called]
                 if between and not any(is_users_file(one.f_code.co_filename) for one in between):
                     return ""  # a library calls the model, for example to recompute it in a backward

@@ -63,7 +63,7 @@ def install(
         path = ipykernel.write_kernel_spec(Path(folder, name), spec | {"display_name": display_name})
         shutil.copytree(_LOGOS, path, dirs_exist_ok=True)  # in place of plain Python's
         try:
-            to = specs.install_kernel_spec(path, name, user=prefix is None, prefix=prefix)
+            to = specs.install_kernel_spec(str(path), name, user=prefix is None, prefix=prefix)
         except OSError as error:
             other = "--user" if prefix else "--sys-prefix"
             problem = f"Cannot write the kernel: {error.strerror}: {error.filename}"
