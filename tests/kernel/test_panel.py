@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conftest import LIMIT, ROOT
+from tests.conftest import LIMIT, ROOT, needs_ipykernel
 from tests.machine import CARDS, Driver
 from tests.processes import until
 
@@ -139,9 +139,21 @@ def test_one_thread_while_somebody_looks_and_none_else(page: Page) -> None:
     assert kernel.run(THREADS).stdout == "1"
 
 
+def test_a_page_without_a_widget_finds_it_by_its_name(page: Page) -> None:
+    client = page.kernel.load().client
+    asked = client.comm_info(target_name="gpu_magic")
+    while (reply := client.get_shell_msg(timeout=LIMIT))["parent_header"]["msg_id"] != asked:
+        pass
+    (page.key,) = reply["content"]["comms"]
+    page.send_data({"type": "choose", "request": "3", "restart": False, "page": "p"})
+    assert page.hear_said()["kind"] == "done"
+    assert page.kernel.run(MASK).stdout == "3"
+
+
 @pytest.mark.parametrize("is_widget", [True, False])
 def test_a_page_is_heard_after_another_has_gone_with_its_subshell(page: Page, is_widget: bool) -> None:
     """From 7.4 on ipykernel hands messages to the subshell that was busy when the panel has sent its state."""
+    needs_ipykernel("7", "it has subshells")
     client = page.kernel.client
 
     def ask(channel: Any, request: str, **content: str) -> Any:

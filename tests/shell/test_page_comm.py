@@ -7,12 +7,20 @@ from threading import Event, Thread
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from gpu_magic.panel.state import PageViewer, panel_state
 from gpu_magic.shell.page_comm import PageComm
 from gpu_magic.testing import simulate
+from tests.conftest import needs_ipykernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_process() -> None:
+    needs_ipykernel("6.18", "comms of an older one are a kernel's, and tests/kernel has those")
 
 
 def message(kind: str = "attach", **values: Any) -> dict[str, Any]:
