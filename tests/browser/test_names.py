@@ -213,7 +213,11 @@ def test_outputs_need_no_scrolling_sideways_and_break_at_words(chromium: Browser
         )
         assert all(blocks), width
         # The first depends on whether an earlier test has left a shell.
-        for text in (re.compile("In this (process|kernel)$"), "Used by", "maria: train.py, 21.0 GiB, for 1 h"):
+        for text in (
+            re.compile("In this (process|kernel)$"),
+            "Used by",
+            "maria: train.py, 21.0 GiB, for 1 h",
+        ):
             expect(page.get_by_text(text)).to_be_visible()
         assert broken(page, ".gm-by div, .gm-by:not(:has(div))", FIGURES) == [], width
         assert broken(page, ".gm-by div, td:not(:has(div)), th, p", WORDS) == [], width

@@ -117,7 +117,7 @@ def test_what_it_uses_is_shown_and_is_the_kernel_s_own(kernel: Kernel, tmp_path:
 def test_what_a_command_uses_is_not_told_if_it_is_unknown(kernel: Kernel) -> None:
     """In a container no process can be told to be the command's. Nor can one that has ended."""
     kernel.run(f"{LOAD}\n%gpu_launch --gpus 1 --background long sleep 600")
-    kernel.change_machine(using(int(Path("/proc/sys/kernel/pid_max").read_text()) - 1))
+    kernel.change_machine(using(int(Path("/proc/sys/kernel/pid_max").read_text())))
     until(lambda: "GPU 1: 97 %" in kernel.run("%gpu_tasks").said)
     assert "iB" not in kernel.run("%gpu_tasks").said
     assert "iB" not in kernel.run("%gpu_tasks stop long").said

@@ -13,6 +13,7 @@ import gpu_magic
 from gpu_magic.errors import NotFreeError, PlacementError
 from gpu_magic.process.parked import parked
 from tests.claims.holders import stranger
+from tests.conftest import LIMIT
 from tests.eight_gpus import COUNT, Array, EightGpus, registered
 
 if TYPE_CHECKING:
@@ -266,6 +267,7 @@ def test_parked_arrays_are_kept_alive_only_by_variables(run: Run, shell: Interac
         gc.enable()
 
 
+@pytest.mark.timeout(LIMIT)  # searches 150,000 objects several times
 def test_what_is_named_is_found_however_long_that_takes(run: Run, shell: InteractiveShell) -> None:
     """Deep in a variable with more objects than a search through all variables looks at."""
     x = shell.user_ns["x"]
