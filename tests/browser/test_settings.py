@@ -110,6 +110,7 @@ def test_in_notebook_7_a_change_reaches_the_pages_of_notebooks(lab: Lab) -> None
     page.close()
 
 
+@pytest.mark.timeout(240)  # waits for readings, and loads pages
 def test_the_seconds_between_two_readings(lab: Lab, settings: Callable[..., None]) -> None:
     settings(interval=100)
     notebook = lab.open("1 + 1", own_page=True)
