@@ -86,10 +86,13 @@ def test_a_block_begins_and_ends_when_the_gpu_has_finished(pretend_kernel: Kerne
     interrupted = (
         "import os, signal, threading\n"
         "from gpu_magic.measure.recorder import recorder\n"
-        "threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "def interrupt_the_wait(before):\n"
+        "    while pretend_native.waits() == before: time.sleep(0.01)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
         "try:\n"
         "    with gpu_magic.gpu_time() as ended:\n"
-        "        pretend_native.work(0, 0.6)\n"
+        "        pretend_native.work(0, 2)\n"
+        "        threading.Thread(target=interrupt_the_wait, args=[pretend_native.waits()]).start()\n"
         "except KeyboardInterrupt:\n"
         "    print(len(recorder()._running))"
     )
