@@ -81,24 +81,6 @@ _WRAPPED = (
     "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;margin:0;padding:0 8px;"
     "background:none;color:inherit;font-size:var(--jp-code-font-size,13px);line-height:var(--jp-code-line-height,normal)"
 )
-# What stays on one line if it fits into one: a figure; a text in quotes; and what is in brackets, but for
-# parentheses after a space, which have a remark.
-_IN_BRACKETS = r"[^()[\]{}]*(?:[([{][^()[\]{}]*[)\]}][^()[\]{}]*)*"
-_WHOLE = (
-    rf"""{_KEPT}|(?<!\w)(['"])\S(?:[^'"]*\S)?\1(?!\w)|"""
-    rf"(?:(?<=[^\s(])\(|[{{\[]){_IN_BRACKETS}[)\]}}]"
-)
-# A command up to a comma or the end of its sentence: what a message announces by "Try" or "To …:", a magic,
-# or pip. It stays on one line even if it does not fit. The first group is the announcement.
-_CLAUSE = r"\S+(?:(?<![.,;:?!]) +(?!or |and )\S+)*"
-_COMMAND = (
-    r"(\bTry |\bTo (?:(?!: |[.?!] ).)+: |\btype: |(?<!\S)(?=%\S|(?:\S+ -m )?pip (?:un)?install ))"
-    f"({_CLAUSE})"
-)
-# What else stays on one line if it fits: what follows "run"; an option with the words beside it; an
-# assignment; and a word with its number, `GPU 3`.
-_TOGETHER = rf"(?<=\b[Rr]un ){_CLAUSE}|(?<!\S)(?:(?:\S+ +)?--?[a-z]\S*(?: +\S+)?|\S+ = \S+|[^\s\d]\S* +\d\S*)"
-_HELD = "\0"  # in place of a space at which no line ends
 
 
 def printable(text: str) -> str:
@@ -128,35 +110,21 @@ def one_line(text: str) -> str:
 def wrapped(text: str, width: int) -> str:
     """Return text in lines of at most `width` cells, if possible. Lines that fit stay as they are.
 
-    A sentence that does not fit starts a line. What users copy stays on one line: a command, code, an option
-    with its value, a long word.
+    A line ends only after a punctuation mark. A command has none before a space, so it can be copied.
     """
     lines = []
     for line in text.split("\n"):
         words = line.lstrip(" ")
         indent = " " * (len(line) - len(words))
-        shown = indent
-        is_long = cells_of(line) > width
-        for sentence in _sentences(words, width - len(indent)) if is_long else [words]:
-            fits = len(indent) + cells_of(sentence) <= width
-            for piece in [sentence] if fits else sentence.split():
-                if shown != indent and cells_of(shown) + 1 + cells_of(piece) > width:
-                    lines.append(shown)
-                    shown = indent
-                shown += f"{' ' * (shown != indent)}{piece}"
-        lines.append(shown)
-    return "\n".join(lines).replace(_HELD, " ")
-
-
-def _sentences(text: str, width: int) -> list[str]:
-    """Return the sentences of a text, with `_HELD` in place of the spaces at which no line ends."""
-
-    def hold(match: re.Match[str]) -> str:
-        return match[0] if cells_of(match[0]) > width else match[0].replace(" ", _HELD)
-
-    text = re.sub(_WHOLE, hold, text)
-    text = re.sub(_COMMAND, lambda match: match[1] + match[2].replace(" ", _HELD), text)
-    return re.split(r"(?<=[.?!]) +(?=[A-Z%])", re.sub(_TOGETHER, hold, text))
+        end = r"(?<=[.,;:?!)])(?<!Error:) +"  # the name of an error stays beside its text
+        first, *more = re.split(end, words) if cells_of(line) > width else [words]
+        lines.append(indent + first)
+        for piece in more:
+            if cells_of(lines[-1]) + 1 + cells_of(piece) > width:
+                lines.append(indent + piece)
+            else:
+                lines[-1] += f" {piece}"
+    return "\n".join(lines)
 
 
 def page_text(text: str) -> str:
@@ -165,12 +133,8 @@ def page_text(text: str) -> str:
     Names that are written from right to left would turn around the figures and names beside them, so they are
     between Unicode's marks for that (FIRST STRONG ISOLATE, POP DIRECTIONAL ISOLATE).
     """
-    pieces = re.split(_COMMAND, text)  # what is announced, how, and the command, which stays as it is typed
-    for at, piece in enumerate(pieces):
-        if at % 3 < 2:  # noqa: PLR2004
-            kept = re.sub(_KEPT, lambda figure: figure[0].replace(" ", "\u00a0"), piece)
-            pieces[at] = _TURNED.sub("\u2068\\g<0>\u2069", kept)
-    return "".join(pieces)
+    kept = re.sub(_KEPT, lambda figure: figure[0].replace(" ", "\u00a0"), text)
+    return kept if kept.isascii() else _TURNED.sub("\u2068\\g<0>\u2069", kept)
 
 
 def escaped(text: str) -> str:

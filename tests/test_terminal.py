@@ -59,11 +59,11 @@ def test_show_choose_and_tab_in_a_terminal(terminal: pexpect.spawn) -> None:
     terminal.expect(CARDS[2].uuid)
 
 
-def test_a_refusal_breaks_between_words_in_a_narrow_terminal(terminal: pexpect.spawn) -> None:
-    terminal.setwinsize(60, 50)
+def test_a_refusal_breaks_between_sentences_in_a_narrow_terminal(terminal: pexpect.spawn) -> None:
+    terminal.setwinsize(60, 60)
     say(terminal, "%load_ext gpu_magic", r"In \[2\]:")
     shown = say(terminal, "%gpus auto:5 --only-free", r"In \[3\]:")
-    assert "UsageError: auto:5 --only-free can pick\nonly 4 GPUs. Try auto:4 --only-free" in shown
+    assert "UsageError: auto:5 --only-free can pick only 4 GPUs.\nTry auto:4 --only-free" in shown
 
 
 @pytest.mark.nightly

@@ -52,6 +52,8 @@ LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "python")
 # Quoted text in a command, as in a shell; and a comment, which starts a word and is not quoted.
 _QUOTED = r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\""
 _COMMENT = re.compile(rf"(?P<quoted>{_QUOTED})|(?:^|\s)#.*")
+# What pages put around names from right to left (`page_text`), and users copy with a command.
+_MARKS = dict.fromkeys(map(ord, "\u2068\u2069"))
 # The magics whose lines are expressions, which keep their quotes, spaces and braces.
 CODE = ("%to_gpu", "%to_cpu", "%gpu_park", "%gpu_unpark", "%where", "%gpu_fit")
 # Times that can continue after a space: `--wait 1 h`, `--wait 1h 30m`.
@@ -88,7 +90,7 @@ def read(magic: str, line: str, expand: Callable[[str], str] = str) -> SimpleNam
         The line is invalid. The message says what is wrong and what to type.
 
     """
-    typed = code_words(line)  # IPython passes a comment as part of the line
+    typed = code_words(line.translate(_MARKS))  # IPython passes a comment as part of the line
     if magic == "%gpus" and re.search("['\"]", re.sub(STRING, "", " ".join(typed))):
         raise refusal("The line has no closing quotation.")
     words = deque(_expanded(magic, typed, expand))

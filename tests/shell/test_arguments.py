@@ -10,6 +10,7 @@ import pytest
 from gpu_magic.errors import LineError
 from gpu_magic.option_table import OPTIONS
 from gpu_magic.shell.arguments import CODE, read, read_command, read_words
+from gpu_magic.text import page_text
 from tests.conftest import ROOT
 
 
@@ -104,6 +105,10 @@ def test_an_expression_stays_as_typed(comment: str) -> None:
 
 def test_what_stands_in_quotes_behind_an_option_is_its_expression() -> None:
     assert given("%gpu_fit", "m --loss 'lambda o, t: o'")["loss"] == "lambda o, t: o"
+
+
+def test_a_name_is_read_without_the_marks_that_a_page_puts_around_it() -> None:
+    assert read("%gpu_ps", f"end {page_text('מחברת חדשה')}.ipynb").request == "end מחברת חדשה.ipynb"
 
 
 def test_names_in_braces_stand_for_values_but_in_a_comment() -> None:

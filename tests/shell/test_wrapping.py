@@ -50,7 +50,7 @@ def test_a_refusal_in_a_terminal_that_reports_no_size(
     other, terminal = os.openpty()  # of 0 columns
     with os.fdopen(other), os.fdopen(terminal, "w") as stderr:
         monkeypatch.setattr("sys.stderr", stderr)
-        assert fitted(shell, "word " * 16 + "word") == "word " * 15 + "word\nword"
+        assert fitted(shell, "word, " * 13 + "word") == "word, " * 12 + "word,\nword"
 
 
 def test_an_assigned_line_shows_the_choice_and_has_no_value(machine: Machine, typed: Typed) -> None:
