@@ -75,7 +75,7 @@ def save(
         )
     if program() == "unattended kernel":
         raise ChoiceError(
-            "--restart does not work here because a program runs this notebook (nbclient, papermill). "
+            "A program runs this notebook (nbclient, papermill), so --restart does not work here. "
             f"Before the first cell that uses CUDA, run {typed}"
         )
     if dry_run:

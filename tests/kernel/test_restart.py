@@ -193,11 +193,11 @@ def test_nobody_restarts_a_kernel_that_nbclient_runs(native: Path, sockets: str,
     cells = "%load_ext gpu_magic", START_CUDA, "%gpus 3 --restart", "%gpus 3", click
     *_, restart, refused, clicked = run_notebook(native, sockets, tmp_path, *cells)
     assert [output["text"] for output in restart] == [
-        "UsageError: --restart does not work here because a program runs this\n"
-        "notebook (nbclient, papermill).\nBefore the first cell that uses CUDA, run %gpus 3\n"
+        "UsageError: A program runs this notebook (nbclient, papermill),\n"
+        "so --restart does not work here. Before the first cell that uses CUDA,\nrun %gpus 3\n"
     ]
     said = refused[0]["data"]["text/plain"]
     assert "To use only GPU 3, run the notebook again. Before CUDA starts: %gpus 3" in said
     assert "--restart" not in said  # nobody would do it
     assert "gm-rerun" not in refused[0]["data"]["text/html"]
-    assert clicked[0]["text"].startswith("--restart does not work here")
+    assert clicked[0]["text"].startswith("A program runs this notebook")
