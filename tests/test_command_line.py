@@ -302,7 +302,7 @@ def no_driver() -> dict[str, str]:
 
 
 def test_without_a_driver_each_action_says_why(no_driver: dict[str, str]) -> None:
-    said = "No GPU can be read because NVML is missing"
+    said = "NVML is missing (libnvidia-ml.so.1"
     status, out, _ = run(**no_driver)
     assert (status, said in out) == (1, True)
     assert out.endswith(" To try gpu_magic without a GPU: GPU_MAGIC_SIMULATE=8xA100-80GB gpu-magic\n")

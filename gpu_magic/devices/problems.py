@@ -20,7 +20,7 @@ class Cause(enum.Enum):
         "Restart Python after this: pip uninstall -y pynvml && pip install --force-reinstall nvidia-ml-py",
     )
     NO_LIBRARY = (
-        "No GPU can be read because NVML is missing (libnvidia-ml.so.1 of the NVIDIA driver)",
+        "NVML is missing (libnvidia-ml.so.1 of the NVIDIA driver), so no GPU can be read",
         # No GPU, no driver, or a container without one of the two.
         "%gpu_doctor shows why, and gpu-magic doctor in a shell.",
     )

@@ -354,7 +354,7 @@ def test_a_simulated_machine_is_shown_alone(ask: Ask) -> None:
     [
         (AMD, NVIDIA, "intel", "GPU_MAGIC_VENDOR=intel is not supported. Before the kernel starts, set it to nvidia or amd, or unset it."),
         (None, NVIDIA, "amd", "AMD's GPUs can't be read: the module amdsmi or its library libamd_smi.so is missing."),
-        (AMD, None, "nvidia", "No GPU can be read because NVML is missing"),
+        (AMD, None, "nvidia", "NVML is missing (libnvidia-ml.so.1"),
     ],
 )  # fmt: skip
 def test_a_vendor_whose_gpus_can_not_be_read_is_one_line(

@@ -146,7 +146,7 @@ def test_a_server_that_can_read_no_gpu_says_once_that_it_culls_nothing(
     with ThreadPoolExecutor(1) as pool:
         pool.submit(lambda: asyncio.run(main())).result()
     (line,) = told(caplog)
-    assert line.startswith("gpu_magic: no kernel is culled: No GPU can be read")
+    assert line.startswith("gpu_magic: no kernel is culled: NVML is missing")
 
 
 def test_an_idle_kernel_is_shut_down_with_its_session_and_no_other(
