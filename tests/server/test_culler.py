@@ -70,10 +70,11 @@ class Jupyter:
 
     async def run(self, kernel: str, cell: str) -> str:
         """Run a cell, and return what it has printed."""
-        said, began, manager = [], datetime.now(UTC), self.kernel_manager.get_kernel(kernel)
+        said, manager = [], self.kernel_manager.get_kernel(kernel)
         client = manager.client()
         client.start_channels()
         await client.wait_for_ready(timeout=LIMIT)
+        began = datetime.now(UTC)  # that the kernel has started counts as activity, too
         await client.execute_interactive(
             cell, timeout=LIMIT, output_hook=lambda message: said.append(message["content"].get("text", ""))
         )
