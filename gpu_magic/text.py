@@ -116,7 +116,8 @@ def wrapped(text: str, width: int) -> str:
     for line in text.split("\n"):
         words = line.lstrip(" ")
         indent = " " * (len(line) - len(words))
-        end = r"(?<=[.,;:?!)])(?<!Error:) +"  # the name of an error stays beside its text
+        # The name of an error stays beside its text. In `%gpus? explains it`, the mark ends no sentence.
+        end = r"(?<=[.,;:?!)])(?<!Error:)(?<!\?(?= [a-z])) +"
         first, *more = re.split(end, words) if cells_of(line) > width else [words]
         lines.append(indent + first)
         for piece in more:

@@ -156,6 +156,7 @@ def test_a_length_of_time_is_positive_and_ends(text: str) -> None:
             "To wait for one of these: %gpus auto --wait 30m",
             ["To wait for one of these:", "%gpus auto --wait 30m"],
         ),
+        ("There is no --jsn. %gpus? explains it.", ["There is no --jsn.", "%gpus? explains it."]),
         (
             "It is in use. Try %gpu_launch --gpus 0 python train.py",
             ["It is in use.", "Try %gpu_launch --gpus 0 python train.py"],
